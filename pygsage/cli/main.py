@@ -1,0 +1,51 @@
+"""`pygsage COMMAND …`: finds the command, runs it, and turns errors into sentences and exit statuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from pygsage import __version__
+from pygsage.errors import PygsageError
+
+COMMANDS = {
+    "train": "train GraphSAGE on a dataset",
+    "predict": "write scores or embeddings of a finished run",
+    "info": "describe a dataset or a run",
+    "doctor": "say what is installed and which limits are in force",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status: 0 done, 2 the user's input, 1 ours, 143 after SIGTERM."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"pygsage {__version__}")
+        return 0
+    command = words[0]
+    if command not in COMMANDS:
+        print(f"pygsage: there is no command '{command}'.\n\n{usage()}", file=sys.stderr)
+        return 2
+    try:
+        module = import_module(f"pygsage.cli.{command}")
+        status: int = module.run(words[1:])
+        return status
+    except PygsageError as error:
+        print(f"pygsage {command}: {error}", file=sys.stderr, flush=True)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        sys.stderr.close()
+        return 141
+
+
+def usage() -> str:
+    """The text of `pygsage --help`."""
+    lines = ["usage: pygsage COMMAND [OPTIONS]", "", "GraphSAGE on any PyG dataset, on every device.", "", "commands:"]
+    lines += [f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items()]
+    return "\n".join([*lines, "", "pygsage COMMAND --help lists a command's options."])

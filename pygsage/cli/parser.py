@@ -1,0 +1,56 @@
+"""From an options dataclass to a command line, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field, fields, make_dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import tyro
+from tyro.conf import Positional, arg
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from pygsage.config import parse_fanouts
+
+Options = TypeVar("Options")
+
+
+def parse(options: type[Options], argv: Sequence[str], command: str, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Parses `argv` into the fields of `options`, starting from `defaults` for those that are not given.
+
+    Returns plain values by field name, not yet validated. `--help` prints and exits with 0; a word that is
+    not understood is explained on standard error and exits with 2.
+    """
+    hints = get_type_hints(options)
+    spec = []
+    for f in fields(options):  # type: ignore[arg-type]
+        short = f.metadata.get("short")
+        told = arg(help=f.metadata["help"].replace("%", "%%"), aliases=(short,) if short else None)
+        kind: Any = Annotated[hints[f.name], told]
+        if f.metadata.get("positional"):
+            kind = Positional[kind]
+        spec.append((f.name, kind, field(default=defaults.get(f.name, f.default))))
+    parsed = tyro.cli(
+        make_dataclass(options.__name__, spec),
+        prog=f"pygsage {command}",
+        description=(options.__doc__ or "").strip().split("\n")[0],
+        args=list(argv),
+        registry=_REGISTRY,
+    )
+    return {f.name: getattr(parsed, f.name) for f in fields(options)}  # type: ignore[arg-type]
+
+
+_REGISTRY = ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _integers_with_commas(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    if info.type_origin is not tuple:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="N,N,…",
+        instance_from_str=lambda words: parse_fanouts(words[0]),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [",".join(str(k) for k in value)],
+    )

@@ -1,0 +1,303 @@
+"""Options of every command as frozen dataclasses, and all their validation. Standard library only.
+
+A field's metadata hold its help text; `positional` marks arguments without a flag, `transient` marks
+options that say how to run rather than what to compute: they are not written to `config.yaml`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pygsage.errors import ConfigError
+
+Split = Literal["train", "val", "test", "all"]
+
+
+def option(default: Any, help: str, **metadata: bool) -> Any:
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that defines a training run.
+
+    Raises:
+        ConfigError: when a value, or a combination of values, cannot be used.
+    """
+
+    dataset: str = option(
+        "digits",
+        "digits, path/to/graph.npz, or pyg:CLASS/NAME such as pyg:Planetoid/Cora",
+        positional=True,
+    )
+    root: str | None = option(None, "folder of raw data for pyg: datasets (default: the user's cache)")
+    run_dir: str | None = option(None, "where the run is kept (default: runs/DATASET-TIME)", transient=True)
+    resume: bool = option(False, "go on from the last checkpoint of --run-dir", transient=True)
+    dry_run: bool = option(False, "check everything, say what would be done, train nothing", transient=True)
+    seed: int = option(0, "seed of every random choice: split, weights, order, neighbours, dropout")
+
+    gpus: str = option(
+        "auto", "a number of GPUs (4), a list of ids (0,2), 0 for the CPU, or auto: all visible", transient=True
+    )
+    procs: int | None = option(None, "processes on the CPU; one process a GPU otherwise", transient=True)
+
+    epochs: int = option(10, "passes over the training nodes")
+    max_steps: int | None = option(None, "stop after this many steps in all")
+    batch_size: int = option(1024, "seed nodes a step in each process")
+    fanouts: tuple[int, ...] = option(
+        (10, 10, 10), "neighbours drawn at each hop from the seeds outwards, one layer each; -1 takes all"
+    )
+    hidden: int = option(256, "width of the hidden layers")
+    dropout: float = option(0.5, "share of hidden activations that are dropped, in steps of 1/256")
+    aggr: Literal["mean", "sum", "max"] = option("mean", "how neighbours are aggregated")
+    norm: Literal["none", "layer"] = option("none", "normalisation between layers")
+    lr: float = option(0.001, "learning rate of Adam")
+    weight_decay: float = option(0.0005, "L2 penalty of Adam")
+    patience: int | None = option(None, "stop when the validation score has not risen for this many evaluations")
+    eval_every: int = option(1, "epochs between evaluations on the validation nodes")
+
+    split: str = option(
+        "public",
+        "public: the dataset's own; random:.6/.2/.2: shares of all nodes; "
+        "per-class:20/30: train and val nodes of each class, the rest test",
+    )
+    split_id: int | None = option(None, "which of the dataset's splits, when it has several")
+    normalize_features: bool = option(False, "scale each node's features to sum to one")
+    undirected: bool = option(False, "add the reverse of every edge")
+    self_loops: bool = option(False, "add an edge from each node to itself where there is none")
+
+    sampler: Literal["auto", "native", "reference"] = option(
+        "auto", "native C++ sampler, the plain Python reference (slow), or native where it is built", transient=True
+    )
+    sampler_threads: int | None = option(
+        None, "threads that prepare batches in each process (default: 1 or 2, by cores)", transient=True
+    )
+    checkpoint_every_s: float = option(
+        300.0, "seconds between checkpoints inside an epoch; one is written after each epoch anyway", transient=True
+    )
+    offline: bool = option(False, "never use the network", transient=True)
+    quiet: bool = option(False, "print only the result", transient=True)
+    json: bool = option(False, "print the result as one JSON object on the last line", transient=True)
+
+    def __post_init__(self) -> None:
+        # YAML and callers give lists; a frozen dataclass is compared and hashed by tuples.
+        object.__setattr__(self, "fanouts", tuple(self.fanouts))
+        for f in fields(self):
+            _check_type(f.name, getattr(self, f.name), str(f.type))
+        _check_fanouts(self.fanouts)
+        for name in ("epochs", "batch_size", "hidden", "eval_every"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("max_steps", "procs", "patience", "sampler_threads"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 1)
+        if self.split_id is not None:
+            _at_least("split_id", self.split_id, 0)
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"{flag('seed')} is {self.seed}; expected an integer from 0 to 2**63 - 1.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(f"{flag('dropout')} is {self.dropout:g}; expected a number from 0 to below 1.")
+        for name, least in (("lr", 0.0), ("weight_decay", 0.0), ("checkpoint_every_s", 0.0)):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= least):
+                raise ConfigError(f"{flag(name)} is {value:g}; expected a finite number of at least {least:g}.")
+        parse_split(self.split)
+        parse_gpus(self.gpus)
+        if self.resume and self.run_dir is None:
+            raise ConfigError("--resume needs to know which run to go on with.", "Add --run-dir RUN.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What defines the result of the run, as plain values that YAML and JSON can hold."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if not f.metadata.get("transient")}
+        return {**kept, "fanouts": list(self.fanouts)}
+
+    def with_values(self, values: dict[str, Any], origin: str) -> TrainConfig:
+        """A copy with some fields replaced; `origin` names their source in errors.
+
+        Raises:
+            ConfigError: for an unknown name or a value that cannot be used.
+        """
+        known = {f.name for f in fields(self)}
+        for name in values:
+            if name not in known:
+                raise ConfigError(
+                    f"{origin} sets '{name}', which is no option of pygsage train.", _nearest(str(name), known)
+                )
+        if isinstance(values.get("fanouts"), str):
+            values = {**values, "fanouts": parse_fanouts(values["fanouts"])}
+        try:
+            return replace(self, **values)
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error.found}", error.advice) from None
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """Options of `pygsage predict`."""
+
+    run: str = option("", "a run directory", positional=True)
+    split: Split = option("test", "which nodes, in the order of the dataset's split; all: every node by id")
+    embeddings: bool = option(False, "write the last hidden layer instead of the class scores")
+    output: str = option("", "the .npy file to write", short="-o")
+    root: str | None = option(None, "folder of raw data, when it has moved since training")
+    offline: bool = option(False, "never use the network")
+    quiet: bool = option(False, "print nothing but errors")
+    json: bool = option(False, "print the result as one JSON object on the last line")
+
+    def __post_init__(self) -> None:
+        if not self.run:
+            raise ConfigError("predict needs a run directory.", "Type: pygsage predict RUN -o scores.npy")
+        if not self.output.endswith(".npy"):
+            raise ConfigError(f"-o is {self.output!r}; expected a path that ends in .npy.")
+
+
+@dataclass(frozen=True)
+class InfoConfig:
+    """Options of `pygsage info`."""
+
+    target: str = option("digits", "a dataset, as for train, or a run directory", positional=True)
+    root: str | None = option(None, "folder of raw data for pyg: datasets")
+    offline: bool = option(False, "never use the network")
+    json: bool = option(False, "print the answer as one JSON object")
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Options of `pygsage doctor`."""
+
+    json: bool = option(False, "print the answer as one JSON object")
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field: `batch_size` is `--batch-size`."""
+    return "--" + name.replace("_", "-")
+
+
+def parse_fanouts(text: str) -> tuple[int, ...]:
+    """Reads `10,10,10`.
+
+    Raises:
+        ConfigError: when it is not a list of integers.
+    """
+    try:
+        return tuple(int(part) for part in text.replace(" ", "").split(","))
+    except ValueError:
+        raise ConfigError(
+            f"--fanouts is {text!r}; expected integers separated by commas.", "Type for example --fanouts 10,10."
+        ) from None
+
+
+def parse_gpus(text: str) -> int | list[int] | None:
+    """Reads `--gpus`: None for auto, a count, or a list of device ids.
+
+    Raises:
+        ConfigError: when it is neither, or an id is named twice.
+    """
+    if text == "auto":
+        return None
+    try:
+        ids = [int(part) for part in text.replace(" ", "").rstrip(",").split(",")]
+    except ValueError:
+        ids = [-1]
+    if min(ids) < 0:
+        raise ConfigError(
+            f"--gpus is {text!r}; expected auto, a number of GPUs, or a list of ids.",
+            "Type for example --gpus 4, --gpus 0,2, or --gpus 0 for the CPU.",
+        )
+    if len(set(ids)) < len(ids):
+        raise ConfigError(f"--gpus {text} names a GPU twice.", "Each process needs a GPU of its own.")
+    return ids if "," in text else ids[0]
+
+
+def parse_split(text: str) -> tuple[str, tuple[float, ...]]:
+    """Reads `--split`: its kind (`public`, `random` or `per-class`) and its numbers.
+
+    Raises:
+        ConfigError: when the kind is unknown or the numbers cannot be a split.
+    """
+    kind, _, rest = text.partition(":")
+    try:
+        numbers = tuple(float(part) for part in rest.split("/")) if rest else ()
+    except ValueError:
+        numbers = (math.nan,)
+    good = (
+        (kind == "public" and not rest)
+        or (kind == "random" and len(numbers) == 3 and all(n > 0 for n in numbers) and sum(numbers) <= 1 + 1e-9)
+        or (kind == "per-class" and len(numbers) == 2 and all(n >= 1 and n.is_integer() for n in numbers))
+    )
+    if not good:
+        raise ConfigError(
+            f"--split is {text!r}; expected public, random:TRAIN/VAL/TEST with positive shares that add up to at "
+            "most 1, or per-class:TRAIN/VAL with whole numbers.",
+            "Type for example --split random:.6/.2/.2 or --split per-class:20/30.",
+        )
+    return kind, numbers
+
+
+def read_config_file(path: str | Path) -> dict[str, Any]:
+    """Reads the options in a YAML file; names may be spelled with - or _.
+
+    Raises:
+        ConfigError: when the file is missing, is not YAML, or is not a table of options.
+    """
+    import yaml  # only when a file is given
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = yaml.safe_load(file)
+    except OSError as error:
+        raise ConfigError(f"The config file {str(path)!r} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"The config file {str(path)!r} is not YAML: {reason}.") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"The config file {str(path)!r} holds a {type(values).__name__}; expected lines such as 'epochs: 20'."
+        )
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
+
+
+def _check_fanouts(fanouts: tuple[int, ...]) -> None:
+    if not fanouts or any(not isinstance(k, int) or isinstance(k, bool) or k < -1 or k == 0 for k in fanouts):
+        shown = ",".join(str(k) for k in fanouts) or "empty"
+        raise ConfigError(
+            f"--fanouts is {shown}; expected one positive integer a layer, or -1 for all neighbours.",
+            "Type for example --fanouts 10,10,10.",
+        )
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"{flag(name)} is {value}; expected an integer of at least {least}.")
+
+
+def _check_type(name: str, value: Any, annotation: str) -> None:
+    """Refuses a value of the wrong type, as a config file or a caller may give; ints serve as floats."""
+    if annotation.startswith("Literal["):
+        choices = [part.strip(" '\"") for part in annotation[8:-1].split(",")]
+        if value not in choices:
+            raise ConfigError(f"{flag(name)} is {value!r}; expected one of {', '.join(choices)}.")
+        return
+    if annotation.startswith("tuple"):
+        return
+    expected = annotation.split(" | ")
+    good = (
+        (value is None and "None" in expected)
+        or (isinstance(value, bool) and "bool" in expected)
+        or (isinstance(value, int) and not isinstance(value, bool) and bool({"int", "float"} & set(expected)))
+        or (isinstance(value, float) and "float" in expected)
+        or (isinstance(value, str) and "str" in expected)
+    )
+    if not good:
+        raise ConfigError(f"{flag(name)} is {value!r} of type {type(value).__name__}; expected {annotation}.")
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"Did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,1 @@
+"""Datasets: from a name or a path to a checked graph."""

@@ -1,0 +1,113 @@
+"""From the options of a run to a graph that is ready to train on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygsage.config import TrainConfig, parse_split
+from pygsage.data.checks import check_edges, check_features, check_labels
+from pygsage.data.csc import build_csc
+from pygsage.data.graph import Graph
+from pygsage.data.names import parse_reference
+from pygsage.data.options import add_self_loops, normalize_features, to_undirected
+from pygsage.data.raw import RawGraph
+from pygsage.data.splits import check_splits, count_public_splits, per_class_splits, public_splits, random_splits
+from pygsage.errors import ConfigError
+
+
+def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
+    """Reads, checks and prepares the dataset of a run; nothing is written but a PyG class's own files.
+
+    Args:
+        need_split: False to look at a dataset that has no split of its own, or several: `splits` is then empty, or
+            the first of them, and a note says so.
+
+    Raises:
+        DatasetError: when it cannot be read, or is not what can be trained.
+        ConfigError: when an option does not go with it.
+    """
+    raw = read_source(config)
+    x, raw.x = check_features(raw), None
+    num_nodes = len(x)
+    edge_index, raw.edge_index = check_edges(raw, num_nodes), None
+    y, num_classes = check_labels(raw, num_nodes)
+    splits = _choose_splits(raw, y, config, need_split)
+    edge_id = None
+    if config.undirected:
+        edge_index, edge_id = to_undirected(edge_index, edge_id, num_nodes)
+    if config.self_loops:
+        edge_index, edge_id = add_self_loops(edge_index, edge_id, num_nodes)
+    indptr, indices, perm = build_csc(edge_index, num_nodes)
+    _note_direction(raw, indptr, splits, config)
+    if config.normalize_features:
+        normalize_features(x)
+    return Graph(
+        name=config.dataset,
+        indptr=indptr,
+        indices=indices,
+        edge_id=perm if edge_id is None else edge_id[perm],
+        x=x,
+        y=y,
+        splits=splits,
+        num_classes=num_classes,
+        notes=tuple(raw.notes),
+    )
+
+
+def read_source(config: TrainConfig) -> RawGraph:
+    """The dataset as its source has it, unchecked.
+
+    Raises:
+        DatasetError: when there is no such dataset, or it cannot be read.
+    """
+    reference = parse_reference(config.dataset)
+    if config.root is not None and reference.kind != "pyg":
+        raise ConfigError(f"--root goes with pyg: datasets; {config.dataset} needs none.", "Leave --root out.")
+    # Each source is loaded when it is used: scikit-learn and torch_geometric.datasets take a second each.
+    if reference.kind == "digits":
+        from pygsage.data.sources.digits import read_digits
+
+        return read_digits(config.seed)
+    if reference.kind == "npz":
+        from pygsage.data.sources.npz import read_npz
+
+        return read_npz(reference)
+    from pygsage.data.sources.pyg import read_pyg
+
+    return read_pyg(reference, config.root, offline=config.offline)
+
+
+def _choose_splits(raw: RawGraph, y: Tensor, config: TrainConfig, need_split: bool) -> dict[str, Tensor]:
+    kind, numbers = parse_split(config.split)
+    if kind != "public":
+        if config.split_id is not None:
+            raise ConfigError(
+                f"--split-id picks one of the dataset's own splits; --split {config.split} makes a new one.",
+                "Leave one of them out.",
+            )
+        if kind == "random":
+            splits = random_splits(y, numbers, config.seed)
+        else:
+            splits = per_class_splits(raw, y, int(numbers[0]), int(numbers[1]), config.seed)
+        return check_splits(raw, splits, y)
+    split_id, num_splits = config.split_id, count_public_splits(raw)
+    if not need_split and num_splits == 0:
+        raw.notes.append("The dataset has no training split: add --split random:.6/.2/.2 or --split per-class:20/30.")
+        return {}
+    if not need_split and num_splits > 1 and split_id is None:
+        raw.notes.append(f"The dataset has {num_splits} splits; shown is --split-id 0.")
+        split_id = 0
+    return public_splits(raw, y, split_id)
+
+
+def _note_direction(raw: RawGraph, indptr: Tensor, splits: dict[str, Tensor], config: TrainConfig) -> None:
+    train = splits.get("train", torch.empty(0, dtype=torch.int64))
+    num_without = int((indptr[train + 1] == indptr[train]).sum())
+    if 2 * num_without <= len(train) or int(indptr[-1]) == 0:
+        return
+    cure = "" if config.undirected else "; if edges mean both directions, add --undirected"
+    raw.notes.append(
+        f"{num_without} of {len(train)} training nodes have no in-neighbours (messages run from source to "
+        f"destination){cure}."
+    )

@@ -1,0 +1,259 @@
+"""Any PyG dataset class that holds one graph with node labels, by the name of the class.
+
+Naming a class runs its code, which may read pickled files and download: that is the trust the name gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import random
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pygsage.data.names import Reference
+from pygsage.data.raw import SPLITS, RawGraph
+from pygsage.errors import DatasetError, PygsageError
+
+_NODE_CLASSES = "such as Planetoid, Amazon, Coauthor, WebKB, Reddit, Flickr, WikiCS"
+
+
+def read_pyg(reference: Reference, root: str | None, *, offline: bool) -> RawGraph:
+    """Builds `torch_geometric.datasets.CLASS(root, name)` and takes its only graph.
+
+    Args:
+        root: Passed to the class; None for a folder of its own in the user's cache.
+        offline: Refuse instead of downloading.
+
+    Raises:
+        DatasetError: when there is no such class, its files are missing or cannot be read, or it holds anything but
+            one graph with node labels.
+    """
+    from torch_geometric.data.dataset import Dataset
+
+    made = _find_class(reference.class_name)
+    arguments = _arguments(made, reference)
+    if "root" in inspect.signature(made).parameters:
+        arguments["root"] = str(_root(reference, root))
+    elif root is not None:
+        raise DatasetError(f"{reference.class_name} reads no files.", "Leave --root out.")
+    if issubclass(made, Dataset):
+        made = _guarded(made, reference, offline)
+    try:
+        with _quiet(), _fixed_seed():
+            dataset = made(**arguments)
+            num_graphs = len(dataset)
+            data = dataset[0] if num_graphs else None
+    except PygsageError:
+        raise
+    except ImportError as error:
+        package = f"pip install {error.name.partition('.')[0]}" if error.name else ""
+        raise DatasetError(f"{reference.text} needs a package that is not installed: {error}.", package) from None
+    except Exception as error:  # another's code: anything can come out of it
+        where = f" Its files are in {arguments['root']}." if "root" in arguments else ""
+        raise DatasetError(
+            f"{reference.text} could not be read: {_sentence(error)}.",
+            f"Check the name and the files; a folder 'processed' that was left half-written can be deleted.{where}",
+        ) from None
+    return _take_graph(reference, data, num_graphs)
+
+
+def _find_class(name: str) -> type:
+    from torch_geometric import datasets
+
+    names = [n for n in datasets.__all__ if inspect.isclass(getattr(datasets, n))]
+    if name in names:
+        found: type = getattr(datasets, name)
+        return found
+    lower = {n.lower(): n for n in names}
+    near = get_close_matches(name.lower(), lower, n=1)
+    raise DatasetError(
+        f"torch_geometric.datasets has no class {name}; expected one {_NODE_CLASSES}.",
+        f"Did you mean {lower[near[0]]}?" if near else "",
+    )
+
+
+def _arguments(made: type, reference: Reference) -> dict[str, Any]:
+    parameters = inspect.signature(made).parameters
+    if reference.name is not None and "name" not in parameters:
+        raise DatasetError(
+            f"{reference.class_name} takes no name; found {reference.name}.", f"Type pyg:{reference.class_name}."
+        )
+    given = {} if reference.name is None else {"name": reference.name}
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    missing = [
+        n
+        for n, p in parameters.items()
+        if p.default is p.empty and p.kind not in kinds and n not in given and n != "root"
+    ]
+    if missing == ["name"]:
+        raise DatasetError(
+            f"{reference.class_name} holds several datasets; expected which of them.",
+            f"Type pyg:{reference.class_name}/NAME, such as pyg:Planetoid/Cora.",
+        )
+    if missing:
+        raise DatasetError(
+            f"{reference.class_name} wants to be told {', '.join(missing)}; classes that need more than a folder and a "
+            f"name are not read in this version; expected one {_NODE_CLASSES}.",
+        )
+    return given
+
+
+def _root(reference: Reference, root: str | None) -> Path:
+    if root is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(cache) / "pygsage" / "pyg" / reference.class_name
+    path = Path(root).expanduser()
+    if not path.is_dir():
+        raise DatasetError(
+            f"--root {root} is not a folder; expected one with the files of {reference.class_name}.",
+            f"To have them downloaded there, make it first: mkdir -p {root}",
+        )
+    return path
+
+
+def _guarded(made: Any, reference: Reference, offline: bool) -> type:
+    """The class with a download that leaves all its files or none, and none at all when offline."""
+
+    class Guarded(made):
+        root: str
+
+        def _download(self) -> None:
+            missing = [path for path in self.raw_paths if not os.path.exists(path)]
+            processed = self.processed_paths if self.has_process else []
+            if (self.raw_paths and not missing) or (processed and all(map(os.path.exists, processed))):
+                return
+            if offline:
+                raise _files_missing(reference, Path(self.root), missing)
+            root = Path(self.root)
+            with _made_folder(root), tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
+                self.root = scratch
+                try:
+                    os.makedirs(self.raw_dir, exist_ok=True)
+                    self.download()
+                except Exception as error:  # another's code, and the network
+                    raise DatasetError(
+                        f"{reference.text} could not be downloaded: {_sentence(error)}.",
+                        _near_folder(reference, root)
+                        or "Check the name and the network, or give the raw files that you have with --root DIR.",
+                    ) from None
+                finally:
+                    self.root = str(root)
+                _move_into(Path(scratch), root)
+
+        def _process(self) -> None:
+            folder = Path(self.processed_dir)
+            is_new = not folder.exists()
+            try:
+                super()._process()
+            except BaseException:
+                if is_new:
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+
+    Guarded.__name__ = Guarded.__qualname__ = made.__name__
+    return Guarded
+
+
+def _files_missing(reference: Reference, root: Path, missing: list[str]) -> DatasetError:
+    advice = _near_folder(reference, root)
+    advice = advice or "Leave --offline out to download them, or name the folder that has them with --root DIR."
+    files = f"{missing[0]} and {len(missing) - 1} more" if len(missing) > 1 else "".join(missing[:1]) or str(root)
+    return DatasetError(f"{reference.text} is not on this machine: {files} missing, and --offline is on.", advice)
+
+
+def _near_folder(reference: Reference, root: Path) -> str:
+    if not reference.name or not root.is_dir():
+        return ""
+    folders = {p.name.lower(): p.name for p in root.iterdir() if p.is_dir() and p.name != reference.name}
+    near = get_close_matches(reference.name.lower(), folders, n=1)
+    return f"Did you mean pyg:{reference.class_name}/{folders[near[0]]}?" if near else ""
+
+
+@contextlib.contextmanager
+def _made_folder(folder: Path) -> Iterator[None]:
+    """Makes a folder, and takes away what it made of it when that stayed empty."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
+
+
+def _move_into(source: Path, target: Path) -> None:
+    """Renames everything below `source` into `target`, file by file where a folder is there already."""
+    for path in sorted(source.iterdir()):
+        goal = target / path.name
+        if path.is_dir() and goal.is_dir():
+            _move_into(path, goal)
+        else:
+            os.replace(path, goal)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Standard output stays ours, no question waits on standard input, others' warnings stay theirs."""
+    before = sys.stdin
+    with contextlib.redirect_stdout(sys.stderr), open(os.devnull) as nothing, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin = before
+
+
+@contextlib.contextmanager
+def _fixed_seed() -> Iterator[None]:
+    """Classes that draw their graph draw the same one in every process; the generators are left as they were."""
+    python, old_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        torch.manual_seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(old_numpy)  # noqa: NPY002
+
+
+def _take_graph(reference: Reference, data: Any, num_graphs: int) -> RawGraph:
+    from torch_geometric.data import Data, HeteroData
+
+    expected = "expected one graph with node labels"
+    if num_graphs != 1:
+        raise DatasetError(
+            f"{reference.text} holds {num_graphs} graphs; {expected}: datasets of many graphs are not trained yet."
+        )
+    if isinstance(data, HeteroData):
+        types = ", ".join(data.node_types[:6])
+        raise DatasetError(
+            f"{reference.text} is heterogeneous (node types {types}); {expected} and a single type of nodes."
+        )
+    if not isinstance(data, Data):
+        raise DatasetError(f"{reference.text} holds a {type(data).__name__}; {expected}.")
+    if "edge_index" not in data and "adj_t" in data:
+        raise DatasetError(f"{reference.text} has adj_t and no edge_index; expected edge_index [2, edges].")
+    splits = {key: data[key] for name in SPLITS for key in (f"{name}_mask", f"{name}_idx") if data.get(key) is not None}
+    notes = [f"Not used: {key}." for key in ("edge_attr", "edge_weight") if data.get(key) is not None]
+    return RawGraph(reference.text, reference.text, data.get("x"), data.get("edge_index"), data.get("y"), splits, notes)
+
+
+def _sentence(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:300].rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,182 @@
+"""Which nodes train, validate and test: the source's own splits, or new ones drawn from the seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pygsage.data.raw import SPLITS, RawGraph
+from pygsage.errors import ConfigError, DatasetError
+
+_WHAT_TO_TYPE = "Type --split random:.6/.2/.2 or --split per-class:20/30."
+
+
+def count_public_splits(raw: RawGraph) -> int:
+    """How many splits the source brings: 0 when it has none for training, 1, or the columns of its masks."""
+    if not any(key.startswith("train_") for key in raw.splits):
+        return 0
+    return max((int(m.size(1)) for k, m in raw.splits.items() if k.endswith("_mask") and _is_table(m)), default=1)
+
+
+def public_splits(raw: RawGraph, y: Tensor, split_id: int | None = None) -> dict[str, Tensor]:
+    """The source's own splits as int64 node ids: masks in ascending order, index arrays in the order given.
+
+    Args:
+        y: Checked labels, int64 `[N]`, -1 for none.
+        split_id: Which column, when the masks are `[N, S]`.
+
+    Raises:
+        DatasetError: when there is none for training, or one is malformed, out of range, empty, unlabelled, or
+            shares nodes with another.
+        ConfigError: when `split_id` is needed and missing, out of range, or given without need.
+    """
+    num_splits = count_public_splits(raw)
+    if num_splits == 0:
+        have = ", ".join(sorted(raw.splits)) or "none"
+        raise DatasetError(f"{raw.origin} has no training split (masks found: {have}).", _WHAT_TO_TYPE)
+    _check_split_id(raw, num_splits, split_id)
+    splits: dict[str, Tensor] = {}
+    for key, value in raw.splits.items():
+        name = key.rpartition("_")[0]
+        if name in splits:
+            raise DatasetError(f"{raw.origin} has both {name}_mask and {name}_idx; expected one of them.")
+        if not isinstance(value, Tensor):
+            raise DatasetError(f"{raw.origin}: {key} is of type {type(value).__name__}; expected an array.")
+        value = value.detach().cpu()
+        is_mask = key.endswith("_mask")
+        splits[name] = _from_mask(raw, key, value, len(y), split_id) if is_mask else _from_ids(raw, key, value, len(y))
+    return check_splits(raw, {name: splits[name] for name in SPLITS if name in splits}, y)
+
+
+def random_splits(y: Tensor, shares: tuple[float, ...], seed: int) -> dict[str, Tensor]:
+    """Shares of the labelled nodes, drawn without replacement; int64 ids in ascending order.
+
+    Shares that add up to one use every labelled node.
+    """
+    ids = np.flatnonzero(y.numpy() >= 0)
+    order = np.random.default_rng(seed).permutation(ids)
+    ends = [round(min(float(end), 1.0) * len(ids)) for end in np.cumsum(shares)]
+    parts = np.split(order, ends)[:3]
+    return {name: torch.from_numpy(np.sort(part)) for name, part in zip(SPLITS, parts, strict=True)}
+
+
+def per_class_splits(raw: RawGraph, y: Tensor, num_train: int, num_val: int, seed: int) -> dict[str, Tensor]:
+    """So many training and validation nodes of each class, the other labelled nodes for the test; ids ascend.
+
+    The protocol of Shchur et al., "Pitfalls of graph neural network evaluation", 2018.
+
+    Raises:
+        DatasetError: when a class has fewer nodes than that.
+    """
+    labels = y.numpy()
+    rng = np.random.default_rng(seed)
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
+    for label in np.unique(labels[labels >= 0]):
+        ids = rng.permutation(np.flatnonzero(labels == label))
+        if len(ids) < num_train + num_val:
+            raise DatasetError(
+                f"{raw.origin}: class {label} has {len(ids)} nodes; --split per-class:{num_train}/{num_val} needs "
+                f"at least {num_train + num_val} of each class.",
+                "Type smaller numbers, or --split random:.6/.2/.2.",
+            )
+        for name, part in zip(SPLITS, np.split(ids, [num_train, num_train + num_val]), strict=True):
+            parts[name].append(part)
+    return {name: torch.from_numpy(np.sort(np.concatenate(found))) for name, found in parts.items()}
+
+
+def check_splits(raw: RawGraph, splits: dict[str, Tensor], y: Tensor) -> dict[str, Tensor]:
+    """Refuses splits that overlap, hold unlabelled nodes, or leave nothing to train on; drops and notes empty ones.
+
+    Raises:
+        DatasetError: see above.
+    """
+    if len(splits["train"]) == 0:
+        raise DatasetError(f"{raw.origin}: the training split is empty; expected at least one node.", _WHAT_TO_TYPE)
+    owner = torch.zeros(len(y), dtype=torch.uint8)
+    for position, (name, ids) in enumerate(splits.items()):
+        shared = ids[owner[ids] > 0]
+        if len(shared):
+            other = list(splits)[int(owner[shared[0]]) - 1]
+            raise DatasetError(
+                f"{raw.origin}: {len(shared)} nodes of the {name} split are in another split too, such as node "
+                f"{int(shared[0])} in {other}: scores would be too good; expected splits that share no node.",
+                "Mend the masks, or " + _WHAT_TO_TYPE[0].lower() + _WHAT_TO_TYPE[1:],
+            )
+        owner[ids] = position + 1
+        unlabelled = ids[y[ids] < 0]
+        if len(unlabelled):
+            raise DatasetError(
+                f"{raw.origin}: {len(unlabelled)} nodes of the {name} split have no label, such as node "
+                f"{int(unlabelled[0])}; expected a class from 0 (negative labels such as -1, -100 and NaN mean none).",
+                "Take these nodes out of the split; if negative numbers are classes, number the classes from 0.",
+            )
+    for name in SPLITS:
+        if name not in splits or len(splits[name]) == 0:
+            raw.notes.append(f"There are no {name} nodes.")
+    return {name: ids for name, ids in splits.items() if len(ids)}
+
+
+def _is_table(mask: object) -> bool:
+    return isinstance(mask, Tensor) and mask.dim() == 2 and mask.size(1) > 1
+
+
+def _check_split_id(raw: RawGraph, num_splits: int, split_id: int | None) -> None:
+    if num_splits == 1 and split_id not in (None, 0):
+        raise ConfigError(f"--split-id is {split_id}; {raw.origin} has a single split.", "Leave --split-id out.")
+    if num_splits > 1 and (split_id is None or split_id >= num_splits):
+        found = f"--split-id is {split_id}" if split_id is not None else "--split-id is missing"
+        raise ConfigError(
+            f"{found}, and {raw.origin} has {num_splits} splits; expected a number from 0 to {num_splits - 1}.",
+            "Type for example --split-id 0.",
+        )
+
+
+def _from_mask(raw: RawGraph, key: str, mask: Tensor, num_nodes: int, split_id: int | None) -> Tensor:
+    if mask.dim() == 2 and mask.size(0) == num_nodes and mask.size(1) > 0:
+        column = 0 if mask.size(1) == 1 else int(split_id or 0)
+        if column >= mask.size(1):
+            raise DatasetError(f"{raw.origin}: {key} has {mask.size(1)} columns and another mask more.")
+        mask = mask[:, column]
+    if mask.dim() != 1 or len(mask) != num_nodes:
+        turned = mask.dim() == 2 and mask.size(1) == num_nodes
+        wants = f"[{num_nodes}], one value a node, or [{num_nodes}, splits]"
+        raise DatasetError(
+            f"{raw.origin}: {key} is {list(mask.shape)} and x has {num_nodes} rows; expected {wants}.",
+            f"Is it transposed? Store {key}.T." if turned else "",
+        )
+    if mask.dtype == torch.bool:
+        return mask.nonzero().flatten()
+    if mask.is_floating_point() or mask.is_complex() or not ((mask == 0) | (mask == 1)).all():
+        dtype = str(mask.dtype).removeprefix("torch.")
+        raise DatasetError(
+            f"{raw.origin}: {key} is of dtype {dtype} and not only 0 and 1 as integers; expected true or false a node.",
+            f"Node ids belong in {key.replace('_mask', '_idx')}; else store {key}.astype(bool).",
+        )
+    return mask.nonzero().flatten()
+
+
+def _from_ids(raw: RawGraph, key: str, ids: Tensor, num_nodes: int) -> Tensor:
+    if ids.dim() == 2 and 1 in ids.shape:
+        ids = ids.flatten()
+    if ids.dim() == 1 and len(ids) == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        mask = f"Masks belong in {key.replace('_idx', '_mask')}." if ids.dtype == torch.bool else ""
+        dtype = str(ids.dtype).removeprefix("torch.")
+        raise DatasetError(f"{raw.origin}: {key} is {dtype} {list(ids.shape)}; expected a list of integer ids.", mask)
+    ids = ids.to(torch.int64)
+    outside = ids[(ids < 0) | (ids >= num_nodes)]
+    if len(outside):
+        raise DatasetError(
+            f"{raw.origin}: {key} holds {int(outside[0])} ({len(outside)} ids out of range), and x has {num_nodes} "
+            f"rows; expected node ids from 0 to {num_nodes - 1}."
+        )
+    values, counts = torch.unique(ids, return_counts=True)
+    if len(values) < len(ids):
+        raise DatasetError(
+            f"{raw.origin}: {key} holds node {int(values[counts > 1][0])} more than once "
+            f"({len(ids) - len(values)} repeats); expected each node once.",
+            f"Store numpy.unique({key}).",
+        )
+    return ids.contiguous()

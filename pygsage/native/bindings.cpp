@@ -1,0 +1,116 @@
+// What Python sees of the native core: arrays in, arrays out, nothing computed here.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csc.h"
+#include "memory.h"
+#include "sampler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+template <typename T>
+using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Output = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+// Hands memory over to NumPy without a copy.
+template <typename T>
+Output<T> to_numpy(pygsage::Array<T>&& array) {
+  const auto size = static_cast<std::size_t>(array.size);
+  T* data = array.data.get();
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  array.data.release();
+  return Output<T>(data, {size}, owner);
+}
+
+template <typename T>
+Output<T> to_numpy(std::vector<T>&& values) {
+  auto kept = std::make_unique<std::vector<T>>(std::move(values));
+  T* data = kept->data();
+  const std::size_t size = kept->size();
+  nb::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  kept.release();
+  return Output<T>(data, {size}, owner);
+}
+
+template <typename Index>
+nb::tuple build_csc_as(const Input<std::int64_t>& src, const Input<std::int64_t>& dst, std::int64_t num_nodes) {
+  pygsage::Csc<Index> csc;
+  {
+    nb::gil_scoped_release release;
+    csc = pygsage::build_csc<Index>(src.data(), dst.data(), static_cast<std::int64_t>(src.size()), num_nodes);
+  }
+  return nb::make_tuple(to_numpy(std::move(csc.indptr)), to_numpy(std::move(csc.indices)),
+                        to_numpy(std::move(csc.perm)));
+}
+
+nb::tuple build_csc(Input<std::int64_t> src, Input<std::int64_t> dst, std::int64_t num_nodes, nb::object index_dtype) {
+  if (src.size() != dst.size())
+    throw std::invalid_argument("src has " + std::to_string(src.size()) + " elements and dst " +
+                                std::to_string(dst.size()) + "; expected as many");
+  bool narrow = num_nodes < (std::int64_t{1} << 31);
+  if (!index_dtype.is_none()) {
+    const auto name = nb::cast<std::string>(nb::str(nb::module_::import_("numpy").attr("dtype")(index_dtype)));
+    if (name != "int32" && name != "int64")
+      throw std::invalid_argument("index_dtype is " + name + "; expected int32 or int64");
+    narrow = name == "int32";
+  }
+  return narrow ? build_csc_as<std::int32_t>(src, dst, num_nodes) : build_csc_as<std::int64_t>(src, dst, num_nodes);
+}
+
+template <typename Index>
+nb::tuple sample(Input<std::int64_t> indptr, Input<Index> indices, Input<std::int64_t> seeds,
+                 std::vector<std::int64_t> fanouts, std::uint64_t stream, bool layered, std::int64_t dense_limit) {
+  if (indptr.size() == 0) throw std::invalid_argument("indptr is empty; expected one element more than nodes");
+  const pygsage::Graph<Index> graph{indptr.data(), indices.data(), static_cast<std::int64_t>(indptr.size()) - 1,
+                                    static_cast<std::int64_t>(indices.size())};
+  pygsage::Sample result;
+  {
+    nb::gil_scoped_release release;
+    // One workspace a thread, not a shared pool: a pool's lock may be held at the moment of a fork.
+    thread_local pygsage::Workspace workspace;
+    result = pygsage::sample(workspace, graph, seeds.data(), static_cast<std::int64_t>(seeds.size()), fanouts, stream,
+                             layered, dense_limit);
+  }
+  nb::list hops;
+  for (pygsage::Hop& hop : result.hops)
+    hops.append(nb::make_tuple(hop.first_target, to_numpy(std::move(hop.indptr)), to_numpy(std::move(hop.indices)),
+                               to_numpy(std::move(hop.positions))));
+  return nb::make_tuple(to_numpy(std::move(result.nodes)), nb::cast(result.num_nodes), hops);
+}
+
+constexpr const char* kBuildCscDoc =
+    "build_csc(src, dst, num_nodes, index_dtype=None) -> (indptr int64 [N+1], indices [E], perm int64 [E])\n\n"
+    "Groups edges by destination, keeping their order within one. src, dst: int64 [E], contiguous.\n"
+    "index_dtype: int32 or int64; None takes int32 when the node count allows. Raises ValueError for a bad edge.";
+
+constexpr const char* kSampleDoc =
+    "sample(indptr, indices, seeds, fanouts, stream, layered, dense_limit=2**24) -> (nodes, num_nodes, hops)\n\n"
+    "Draws neighbourhoods as pygsage.sampling.reference.sample does. indptr, seeds: int64; indices: int32 or int64,\n"
+    "all contiguous. hops: a tuple (first_target, indptr, indices, positions) each. Raises ValueError for a seed or\n"
+    "a graph out of range. Each calling thread keeps 8 bytes a node of the graph up to dense_limit nodes, and at\n"
+    "most 64 bytes a node of its largest batch above.";
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "Native core of pygsage: building and sampling graphs held as lists of in-neighbours.";
+  m.def("build_csc", &build_csc, "src"_a.noconvert(), "dst"_a.noconvert(), "num_nodes"_a,
+        "index_dtype"_a = nb::none(), kBuildCscDoc);
+  m.def("sample", &sample<std::int32_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
+        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleDoc);
+  m.def("sample", &sample<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
+        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24);
+}

@@ -1,0 +1,137 @@
+"""GraphSAGE (Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017):
+
+h_v' = W_l * aggregate(h_u for u in N(v)) + b + W_r * h_v
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn
+from torch import Tensor
+
+from pygsage.errors import ConfigError
+from pygsage.nn.dropout import activation_dropout
+from pygsage.nn.linear import linear
+
+if TYPE_CHECKING:
+    from pygsage.sampling.sample import Block
+
+AGGREGATIONS = ("mean", "sum", "max")
+NORMS = ("none", "layer")
+
+
+def aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
+    """The mean, sum or maximum of the neighbours' rows of each target; zero where there are none.
+
+    Args:
+        x: Floating [n, F].
+        indptr: int32 or int64 [t + 1]: where each target's neighbours begin in `indices`.
+        indices: [E] of the dtype of `indptr`: rows of `x`.
+        aggr: `mean`, `sum` or `max`.
+
+    Returns:
+        [t, F]. One pass without a message per edge: E x F is never held. The gradient with respect to `x` is
+        the same to the last bit for the same number of threads on a CPU.
+    """
+    return F.embedding_bag(indices, x, indptr, mode=aggr, include_last_offset=True)
+
+
+class GraphSAGE(torch_geometric.nn.GraphSAGE):
+    """PyG's GraphSAGE, which also runs on sampled blocks, with dropout that no batching, rank or thread changes.
+
+    Args:
+        in_channels: Number of input features.
+        hidden_channels: Width of the hidden layers.
+        num_layers: Number of layers, at least 1; one block each.
+        out_channels: Width of the output.
+        dropout: Share of hidden activations that are dropped, in steps of 1/256 on blocks.
+        aggr: `mean`, `sum` or `max` over the neighbours.
+        norm: `none`, or `layer`: normalisation of each node by itself.
+
+    The `state_dict` is that of `torch_geometric.nn.GraphSAGE` with the same arguments (`norm="layer"` with
+    `norm_kwargs={"mode": "node"}`), and so is `forward(x, edge_index)`.
+
+    Raises:
+        ConfigError: for an unknown `aggr` or `norm`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        dropout: float = 0.5,
+        aggr: str = "mean",
+        norm: str = "none",
+    ) -> None:
+        if aggr not in AGGREGATIONS:
+            raise ConfigError(f"aggr is {aggr!r}; expected one of {', '.join(AGGREGATIONS)}.")
+        if norm not in NORMS:
+            raise ConfigError(f"norm is {norm!r}; expected one of {', '.join(NORMS)}.")
+        if num_layers < 1:
+            raise ConfigError(f"num_layers is {num_layers}; expected at least 1.")
+        # PyG's LayerNorm would else take its mean over all nodes of the batch, which no sampled batch can repeat.
+        norm_args: dict[str, Any] = {} if norm == "none" else {"norm": norm, "norm_kwargs": {"mode": "node"}}
+        super().__init__(
+            in_channels, hidden_channels, num_layers, out_channels, dropout=dropout, aggr=aggr, **norm_args
+        )
+        self.aggr = aggr
+
+    def forward_blocks(
+        self,
+        x: Tensor,
+        blocks: Sequence[Block],
+        n_id: Tensor,
+        dropout_stream: int | None,
+        last_hidden: bool = False,
+    ) -> Tensor:
+        """The output for the seeds of a sampled batch.
+
+        Args:
+            x: Floating [|T_L|, in_channels]: features of all sampled nodes, seeds first.
+            blocks: One a layer, outermost first. The targets of a block are the first rows of its input.
+            n_id: int64 [|T_L|]: global node ids of the rows of `x`; they key the dropout masks.
+            dropout_stream: The step's stream; None drops nothing, nor does a model in `eval()` mode.
+            last_hidden: Return the seeds' rows of the last hidden layer, before the last convolution.
+
+        Returns:
+            [|T_0|, out_channels], or [|T_0|, hidden_channels] for `last_hidden`. With no seeds it has no rows
+            and still depends on every parameter, whose gradients are then zero.
+        """
+        if len(blocks) != self.num_layers:
+            raise ConfigError(
+                f"found {len(blocks)} blocks for a model of {self.num_layers} layers; expected one block a layer.",
+                "Sample with one fanout a layer.",
+            )
+        num_seeds = blocks[-1].num_dst
+        for layer, block in enumerate(blocks):
+            last = layer == self.num_layers - 1
+            if last and last_hidden:
+                break
+            neighbours = aggregate(x, block.indptr, block.indices, self.aggr)
+            x = self.combine(layer, neighbours, x[: block.num_dst])
+            if not last:
+                x = self.normalize(layer, x)
+                if self.training and dropout_stream is not None:
+                    x = activation_dropout(x, self.dropout.p, dropout_stream, layer, n_id[: block.num_dst])
+                else:
+                    x = torch.relu(x)
+        return x[:num_seeds]
+
+    def combine(self, layer: int, neighbours: Tensor, x: Tensor) -> Tensor:
+        """W_l * neighbours + b + W_r * x of one layer: [n, F] and [n, F] to [n, width of the layer]."""
+        conv = self.convs[layer]
+        return linear(neighbours, conv.lin_l.weight, conv.lin_l.bias) + linear(x, conv.lin_r.weight)
+
+    def normalize(self, layer: int, x: Tensor) -> Tensor:
+        """The layer's normalisation of [n, hidden_channels]."""
+        norm = self.norms[layer]
+        if not isinstance(norm, torch_geometric.nn.LayerNorm):
+            return norm(x)
+        # Scaled apart, because torch's own gradient of the scale and shift adds up the rows one by one.
+        return F.layer_norm(x, x.shape[1:], eps=norm.eps) * norm.weight + norm.bias

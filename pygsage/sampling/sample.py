@@ -1,0 +1,58 @@
+"""What a sampler returns, and what a layer is fed with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """The edges that one hop drew. All tensors are int64 on the CPU.
+
+    Attributes:
+        first_target: Row of the first target in `Sample.nodes`; the targets are that row and those after it, in order.
+        indptr: [num_targets + 1], where each target's edges begin.
+        indices: [num_drawn], rows in `Sample.nodes` of the drawn neighbours, target by target, in draw order.
+        positions: [num_drawn], the places of the drawn edges in the graph's `indices`.
+    """
+
+    first_target: int
+    indptr: Tensor
+    indices: Tensor
+    positions: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A batch's neighbourhood.
+
+    Attributes:
+        nodes: int64 [num_nodes[-1]], global ids: the seeds as given, duplicates included, then the other nodes in the
+            order in which they were first reached.
+        num_nodes: One number more than hops: how many nodes are known before each hop, and at the end.
+        hops: From the seeds outwards.
+    """
+
+    nodes: Tensor
+    num_nodes: list[int]
+    hops: list[Hop]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The edges of one layer: its destinations are the first `num_dst` rows of its input.
+
+    Attributes:
+        indptr: int64 [num_dst + 1], where each destination's edges begin.
+        indices: int64 [num_edges], rows of the layer's input.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+
+    @property
+    def num_dst(self) -> int:
+        """How many rows the layer puts out."""
+        return len(self.indptr) - 1

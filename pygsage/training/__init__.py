@@ -1,0 +1,1 @@
+"""Training: the loop, its runs on disk, and the processes it runs on."""

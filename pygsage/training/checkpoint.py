@@ -1,0 +1,82 @@
+"""Checkpoints: plain dictionaries, written whole or not at all, read without running code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from pygsage.errors import RunError
+
+FORMAT = 1
+
+
+def write_atomically(path: Path, content: bytes | Callable[[Any], object]) -> None:
+    """Writes a file so that at any moment the path holds either the old content or the new, whole.
+
+    Args:
+        path: The file to write.
+        content: Its bytes, or a function that writes them to the open file it is given.
+
+    Raises:
+        RunError: when the disk is full or the folder cannot be written to; the old content stays.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except (OSError, RuntimeError) as error:
+        # torch reports a full disk as a RuntimeError of its own writer.
+        if isinstance(error, RuntimeError) and not isinstance(error.__context__, OSError):
+            raise
+        partial.unlink(missing_ok=True)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise RunError(
+            f"'{path}' could not be written: {reason}.", "Free some space, then go on with --resume."
+        ) from None
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Writes a checkpoint: a dictionary of numbers, strings, lists, dictionaries and tensors."""
+    write_atomically(path, lambda file: torch.save({"format": FORMAT, **state}, file))
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Reads a checkpoint onto the CPU with `weights_only=True`.
+
+    Raises:
+        RunError: when it is missing, damaged, not a checkpoint, or of another format.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise RunError(f"There is no checkpoint '{path}'.") from None
+    except Exception as error:  # torch raises many kinds for a damaged file
+        reason = str(error).strip().split("\n")[0]
+        raise RunError(f"The checkpoint '{path}' cannot be read: {reason}") from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise RunError(f"'{path}' is no checkpoint of this version: found format {found}, expected {FORMAT}.")
+    return state
+
+
+def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, str]) -> None:
+    """Writes the weights as safetensors, with a few words about them in its header."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    write_atomically(path, to_safetensors(tensors, metadata=about))

@@ -1,0 +1,28 @@
+"""The program of a rank that our launcher started: `python -m pygsage.training.child CONFIG_AS_JSON`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pygsage.config import TrainConfig
+from pygsage.training.processes import hand_back, reporting_failures, tie_to_launcher
+
+
+def main() -> None:
+    """Trains as the rank that the environment names, and hands rank 0's result to the launcher."""
+    tie_to_launcher()
+    with reporting_failures():
+        from pygsage.config import parse_gpus
+        from pygsage.distributed import World, choose_devices
+        from pygsage.training.rank import train_rank
+
+        config = TrainConfig(**json.loads(sys.argv[1]))
+        with World.start(choose_devices(parse_gpus(config.gpus), config.procs)) as world:
+            result = train_rank(config, world)
+            if world.is_main:
+                hand_back(result.to_dict())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Training from one call: in this process, in several on this machine, or as a rank that torchrun started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from pygsage.config import TrainConfig, parse_gpus
+from pygsage.data.names import dataset_defaults
+from pygsage.data.open import open_graph
+from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
+from pygsage.errors import Stopped
+from pygsage.memory.machine import read_machine
+from pygsage.training.processes import run_ranks
+from pygsage.training.rank import build_model, plan, train_rank
+from pygsage.training.result import TrainResult
+
+
+def train(dataset: str | TrainConfig = "digits", **options: Any) -> TrainResult:
+    """Trains GraphSAGE on a dataset and keeps the run in a directory.
+
+    One process a device: on one device it trains in this process, on several it starts one process each and
+    waits for them; in a process that torchrun started it is that rank.
+
+    Args:
+        dataset: A dataset as on the command line, whose own defaults then apply; or a `TrainConfig`, which is
+            taken as it is.
+        **options: Fields of `TrainConfig` to set, such as `epochs=5`.
+
+    Raises:
+        PygsageError: for a mistake in the options, the dataset or the run directory (`ConfigError`,
+            `DatasetError`, `RunError`, `EnvironmentLimitError`), before any long work; `TrainingError` when the
+            loss is not finite or a process died; `Stopped` after a stop signal.
+    """
+    if isinstance(dataset, TrainConfig):
+        config = dataset.with_values(options, "train()")
+    else:
+        config = TrainConfig(dataset=dataset).with_values({**dataset_defaults(dataset), **options}, "train()")
+    devices = choose_devices(parse_gpus(config.gpus), config.procs)
+    if in_launched_job() or len(devices) == 1:
+        with World.start(devices) as world:
+            return train_rank(config, world)
+    command = [sys.executable, "-m", "pygsage.training.child", json.dumps(asdict(config))]
+    threads = cores_per_process(read_machine().num_cores, len(devices))
+    ended = run_ranks(command, len(devices), threads=threads)
+    if ended.status:
+        raise Stopped("Stopped before the first step.", exit_status=ended.status)
+    return TrainResult(**ended.value)
+
+
+def dry_run(config: TrainConfig) -> list[str]:
+    """Checks all that `train` checks before its first step and says what it would do; makes nothing.
+
+    Raises:
+        PygsageError: as `train`.
+    """
+    devices = choose_devices(parse_gpus(config.gpus), config.procs)
+    graph = open_graph(config)
+    model = build_model(config, graph.num_features, graph.num_classes)
+    num_weights = sum(p.numel() for p in model.parameters())
+    names = ", ".join(str(device) for device in devices)
+    last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]
+    return [*plan(config, graph, len(devices)), *last]

@@ -1,0 +1,270 @@
+"""The training loop, in the order it happens; the same on one process and on many."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from signal import SIGINT
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pygsage.config import TrainConfig
+from pygsage.data.graph import Graph
+from pygsage.distributed import World
+from pygsage.errors import Stopped, TrainingError
+from pygsage.nn.inference import layerwise_inference
+from pygsage.nn.sage import GraphSAGE
+from pygsage.sampling.pipeline import BatchPipeline
+from pygsage.sampling.shard import share_of
+from pygsage.training.checkpoint import save_checkpoint, save_weights
+from pygsage.training.metrics import ClassificationScores
+from pygsage.training.report import Report
+from pygsage.training.run import Run
+from pygsage.training.signals import StopRequest
+
+
+@dataclass
+class Progress:
+    """How far a run has come: everything beside weights and optimiser that a checkpoint holds."""
+
+    epoch: int = 0
+    step: int = 0
+    total_steps: int = 0
+    loss_sum: float = 0.0
+    best_score: float = -math.inf
+    best_epoch: int | None = None
+    evaluations_since_best: int = 0
+    val: dict[str, float] = field(default_factory=dict)
+    global_batch_size: int = 0
+    num_threads: int = 0
+
+
+class Clock:
+    """Adds up wall seconds by the name of the phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(phase, time.perf_counter() - start)
+
+    def add(self, phase: str, seconds: float) -> None:
+        """Adds time measured elsewhere, such as in the sampler's threads."""
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+
+
+class Trainer:
+    """Trains a model on a graph; every rank holds one and takes the same steps.
+
+    Args:
+        config: The options in force.
+        graph: The graph, the same on every rank.
+        model: The model on the rank's device, with the same weights on every rank.
+        pipeline: The rank's batches.
+        world: The ranks.
+        run: The run directory on rank 0, None elsewhere.
+        report: Where progress is printed.
+        stop: Says when a signal came.
+        progress: Where to begin.
+        scratch: A folder that the ranks of this machine share; None when there is one.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        graph: Graph,
+        model: GraphSAGE,
+        pipeline: BatchPipeline,
+        world: World,
+        run: Run | None,
+        report: Report,
+        stop: StopRequest,
+        progress: Progress,
+        scratch: Path | None = None,
+    ) -> None:
+        self.config = config
+        self.graph = graph
+        self.model = model
+        self.pipeline = pipeline
+        self.world = world
+        self.run = run
+        self.report = report
+        self.stop = stop
+        self.progress = progress
+        self.scratch = scratch
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self._last_save = time.monotonic()
+
+    def fit(self) -> None:
+        """Trains until the epochs, the steps or the patience are used up.
+
+        Raises:
+            TrainingError: when the loss is no longer finite, on every rank, before the weights take harm.
+            Stopped: after a stop signal, once the step is finished and the checkpoint saved.
+        """
+        done = self.progress
+        while not self._finished():
+            clock, start = Clock(), time.perf_counter()
+            self._train_epoch(clock)
+            epoch = done.epoch + 1
+            num_seen = min(done.step * done.global_batch_size, len(self.graph.splits["train"]))
+            loss, seconds = done.loss_sum / num_seen, time.perf_counter() - start
+            if done.step == len(self.pipeline):  # with --max-steps an epoch may be left half done
+                done.epoch, done.step, done.loss_sum = epoch, 0, 0.0
+            self._append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds)
+            text = f"epoch {epoch:>3}  loss {loss:.4f}"
+            if "val" in self.graph.splits and (epoch % self.config.eval_every == 0 or self._finished()):
+                text += f"  val accuracy {self._validate(epoch):.4f}"
+            self.report.line(f"{text}  {time.perf_counter() - start:.2f} s")
+            self.save()
+            self._stop_if_asked(self._agreed_signal())
+        if self.progress.best_epoch is None:
+            self._keep_weights(done.epoch)  # nothing was ever evaluated: the last weights are the best there are
+
+    def _train_epoch(self, clock: Clock) -> None:
+        epoch, first_step = self.progress.epoch, self.progress.step
+        self.model.train()
+        self.report.start_epoch(epoch, self.config.epochs, len(self.pipeline), first_step)
+        batches = self.pipeline.batches(epoch, first_step)
+        try:
+            while not self._out_of_steps():
+                with clock("wait"):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                batch = batch.to(self.world.device)
+                with clock("forward"):
+                    scores = self.model.forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
+                    loss = F.cross_entropy(scores, batch.y, reduction="sum") / batch.num_global
+                with clock("backward"):
+                    self.optimizer.zero_grad(set_to_none=True)
+                    loss.backward()
+                with clock("reduce"):
+                    step_loss, signal = self._sum_over_ranks(loss.detach())
+                if not math.isfinite(step_loss):
+                    raise self._not_finite(step_loss, batch.step)
+                with clock("step"):
+                    self.optimizer.step()
+                for phase, seconds in batch.seconds.items():
+                    clock.add(phase, seconds)
+                self.progress.step += 1
+                self.progress.total_steps += 1
+                self.progress.loss_sum += step_loss * batch.num_global
+                self.report.step(step_loss)
+                self._stop_if_asked(signal)
+                if time.monotonic() - self._last_save > self.config.checkpoint_every_s:
+                    self.save()
+        finally:
+            batches.close()
+            self.report.end_epoch()
+
+    def _sum_over_ranks(self, loss: Tensor) -> tuple[float, int]:
+        """Sums gradients, loss and stop signals over the ranks, in one message of a layout that never changes.
+
+        The layout decides the order of the sums: DistributedDataParallel changes its own after the first step,
+        so that a resumed run would differ from an unbroken one in the last bit.
+        """
+        if self.world.size == 1:
+            return float(loss), self.stop.code
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        extra = torch.tensor([0.0, float(self.stop.code)], dtype=loss.dtype, device=loss.device)
+        extra[0] = loss
+        message = self.world.sum_(torch.cat([*(g.reshape(-1) for g in gradients), extra]))
+        parts = message.split([*(g.numel() for g in gradients), 1, 1])
+        for gradient, part in zip(gradients, parts, strict=False):
+            gradient.copy_(part.view_as(gradient))
+        return float(parts[-2]), int(parts[-1])
+
+    def evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
+        """Scores the present weights on whole splits, over all neighbours; each node counts once."""
+        graph, world = self.graph, self.world
+        scores = layerwise_inference(
+            self.model, graph.x, graph.indptr, graph.indices, world=world, scratch=self.scratch, device=world.device
+        )
+        results = {}
+        for split in splits:
+            nodes = graph.splits[split]
+            mine = nodes[share_of(len(nodes), world.rank, world.size)]
+            count = ClassificationScores(graph.num_classes)
+            count.update(scores[mine], graph.y[mine])
+            results[split] = count.compute(world)
+        return results
+
+    def _validate(self, epoch: int) -> float:
+        start = time.perf_counter()
+        # From rank 0 to all, so that no rank can come to another decision.
+        scores = self.world.broadcast(self.evaluate(("val",))["val"])
+        self._append("val", epoch, seconds=time.perf_counter() - start, **scores)
+        done = self.progress
+        if scores["accuracy"] > done.best_score:
+            done.best_score, done.best_epoch, done.val = scores["accuracy"], epoch, scores
+            done.evaluations_since_best = 0
+            self._keep_weights(epoch)
+        else:
+            done.evaluations_since_best += 1
+        return float(scores["accuracy"])
+
+    def save(self) -> None:
+        """Writes `last.pt` (rank 0): weights, optimiser and progress, all that a resumed run begins from."""
+        self._last_save = time.monotonic()
+        if self.run is not None:
+            save_checkpoint(
+                self.run.path / "last.pt",
+                {
+                    "model": self.model.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "progress": asdict(self.progress),
+                    "metrics_bytes": self.run.metrics_bytes,
+                },
+            )
+
+    def _keep_weights(self, epoch: int) -> None:
+        if self.run is not None:
+            weights = self.model.state_dict()
+            about = {"epoch": epoch, "in_channels": self.graph.num_features, "out_channels": self.graph.num_classes}
+            save_checkpoint(self.run.path / "best.pt", {"model": weights, **about})
+            words = {name: str(number) for name, number in about.items()}
+            save_weights(self.run.path / "model.safetensors", weights, words)
+
+    def _finished(self) -> bool:
+        patience = self.config.patience
+        worn_out = patience is not None and self.progress.evaluations_since_best >= patience
+        return self.progress.epoch >= self.config.epochs or self._out_of_steps() or worn_out
+
+    def _out_of_steps(self) -> bool:
+        limit = self.config.max_steps
+        return limit is not None and self.progress.total_steps >= limit
+
+    def _agreed_signal(self) -> int:
+        return int(self.world.sum_(torch.tensor([self.stop.code], dtype=torch.int64)))
+
+    def _stop_if_asked(self, signal: int) -> None:
+        if not signal:
+            return
+        self.save()
+        done = self.progress
+        raise Stopped(
+            f"Stopped by a signal after step {done.step} of epoch {done.epoch + 1}; the checkpoint is saved.",
+            f"Go on with: pygsage train --run-dir {self.run.path} --resume" if self.run else "",
+            exit_status=130 if self.stop.signal == SIGINT else 143,
+        )
+
+    def _not_finite(self, loss: float, step: int) -> TrainingError:
+        return TrainingError(
+            f"The loss is {loss} at step {step} of epoch {self.progress.epoch + 1}; the weights were not touched.",
+            f"Try a smaller --lr than {self.config.lr:g}; the last checkpoint is still good.",
+        )
+
+    def _append(self, event: str, epoch: int, **values: float) -> None:
+        if self.run is not None:
+            self.run.append({"event": event, "epoch": epoch, **values})

@@ -1,0 +1,337 @@
+"""Runs the ranks of a job on this machine as child processes, and ends them all when one fails.
+
+The children are started as commands, not forked and not through `multiprocessing`: nothing is pickled, and a
+caller needs no `if __name__ == "__main__"`. Each is the leader of a session of its own, so the terminal's Ctrl-C
+and hang-up reach the launcher alone, which passes each rank exactly one SIGTERM. The kernel kills the ranks when
+the launcher is killed. No torch is loaded here.
+
+For the launcher: `run_ranks`. For the ranks: `tie_to_launcher`, `reporting_failures`, `hand_back`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pygsage.errors
+from pygsage.errors import PygsageError, TrainingError
+
+STOPPED = 128 + signal.SIGTERM  # a rank that was asked to stop, and stopped in good order
+INTERRUPTED = 128 + signal.SIGINT
+
+_POLL_S = 0.05
+# One Ctrl-C or one `timeout` may come as two signals; only a later one means that somebody has lost patience.
+_SAME_REQUEST_S = 0.5
+_HINTS = {
+    signal.SIGKILL: "The kernel's out-of-memory killer does this: look at `dmesg`, and try fewer processes or a "
+    "smaller --batch-size.",
+    signal.SIGBUS: "A full /dev/shm or disk does this: look at `df`.",
+}
+
+
+class RankFailedError(TrainingError):
+    """A rank ended in a way that the user did not cause; its traceback is part of the message when there is one."""
+
+    def __init__(self, found: str, advice: str = "", rank: int = 0, trace: str = "") -> None:
+        super().__init__(found, advice)
+        self.rank = rank
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\n{self.trace}".rstrip()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended that did not fail: status 0, 143 (stopped) or 130 (by Ctrl-C), and what was handed back."""
+
+    status: int
+    value: Any = None
+
+
+def run_ranks(
+    argv: Sequence[str],
+    num_procs: int,
+    env: Mapping[str, str] | None = None,
+    threads: int = 1,
+    failure_grace_s: float = 2.0,
+    stop_grace_s: float = 60.0,
+) -> Ended:
+    """Runs the command `num_procs` times, as ranks 0 to `num_procs - 1`, until all have ended.
+
+    Args:
+        argv: The command of every rank, such as `[sys.executable, "-m", "module"]`.
+        num_procs: Number of ranks.
+        env: Variables to add to the environment.
+        threads: OMP_NUM_THREADS of each rank, where it is not set.
+        failure_grace_s: How long the others may go on after one has failed, before they are killed.
+        stop_grace_s: The same after SIGTERM, SIGINT or SIGHUP, in which they finish their step and save. A second
+            signal kills at once.
+
+    Raises:
+        PygsageError: the first error of a rank that the user caused, of the same class, sentence and status.
+        RankFailedError: the first failure of another kind: an exception, a signal, a status without a word.
+    """
+    with tempfile.TemporaryDirectory(prefix="pygsage-", ignore_cleanup_errors=True) as folder:
+        ranks: list[_Rank] = []
+        with _stop_requests() as stop:
+            try:
+                for number in range(num_procs):
+                    variables = _environment(number, num_procs, folder, env or {}, threads)
+                    child = subprocess.Popen(
+                        list(argv), env=variables, stdin=subprocess.DEVNULL, start_new_session=True
+                    )
+                    ranks.append(_Rank(number, child, time.time()))
+                _supervise(ranks, Path(folder), stop, failure_grace_s, stop_grace_s)
+            finally:
+                _kill(ranks)
+        _raise_first_failure(ranks, Path(folder), stopped=stop.signum is not None)
+        if all(rank.status == 0 for rank in ranks):
+            return Ended(0, _read(Path(folder) / "value.json"))
+        return Ended(INTERRUPTED if stop.signum == signal.SIGINT else STOPPED)
+
+
+def tie_to_launcher() -> None:
+    """Makes the kernel kill this rank when its launcher dies (Linux). Call it first in a rank's program."""
+    launcher = os.environ.get("PYGSAGE_LAUNCHER_PID")
+    if launcher is None or not sys.platform.startswith("linux"):
+        return
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(launcher):  # it died before the line above
+        os._exit(1)
+
+
+@contextmanager
+def reporting_failures() -> Iterator[None]:
+    """Around a rank's work: an error is written down for the launcher to tell, and the rank ends without a word.
+
+    Where no launcher of ours listens (under torchrun) errors pass unchanged.
+
+    Raises:
+        SystemExit: with the error's exit status, 1 when it is not a `PygsageError`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not record_failure(error):
+            raise
+        raise SystemExit(_status_of(error)) from None
+
+
+def record_failure(error: BaseException) -> bool:
+    """Writes the error down for the launcher; False when there is none, or the writing failed."""
+    folder = os.environ.get("PYGSAGE_ERROR_DIR")
+    if folder is None:
+        return False
+    ours = isinstance(error, PygsageError)
+    record = {
+        "rank": int(os.environ["RANK"]),
+        "time": time.time(),
+        "kind": "peer" if getattr(error, "secondary", False) else "user" if ours else "internal",
+        "error": type(error).__name__,
+        "message": error.found if isinstance(error, PygsageError) else str(error),
+        "advice": error.advice if isinstance(error, PygsageError) else "",
+        "status": _status_of(error),
+        "trace": "".join(traceback.format_exception(error)),
+    }
+    return _write(Path(folder) / f"rank-{record['rank']}.json", record)
+
+
+def hand_back(value: Any) -> None:
+    """Gives the launcher what `run_ranks` returns as its value: what JSON can hold, from one rank."""
+    folder = os.environ.get("PYGSAGE_ERROR_DIR")
+    if folder is not None and not _write(Path(folder) / "value.json", value):
+        raise TrainingError(f"the result could not be written to {folder}.", "Is the disk full? Look at `df`.")
+
+
+@dataclass
+class _Rank:
+    """A child process as its launcher sees it."""
+
+    number: int
+    child: subprocess.Popen[bytes]
+    alive_at: float  # when it was last seen running, which is before whatever its end has caused
+    status: int | None = None
+    killed_by_us: bool = False
+
+    def ended(self) -> bool:
+        """Looks whether the process has ended, and notes how."""
+        if self.status is None:
+            now = time.time()
+            self.status = self.child.poll()
+            if self.status is None:
+                self.alive_at = now
+        return self.status is not None
+
+    def failed(self) -> bool:
+        return self.status not in (None, 0, STOPPED)
+
+
+@dataclass
+class _Stop:
+    """Requests to stop, as signal handlers note them."""
+
+    signum: int | None = None
+    asked_at: float = 0.0
+    impatient: bool = False
+    previous: dict[int, Any] = field(default_factory=dict)
+
+    def note(self, signum: int, _frame: FrameType | None) -> None:
+        """The signal handler."""
+        now = time.monotonic()
+        if self.signum is None:
+            self.signum, self.asked_at = signum, now
+        elif now - self.asked_at > _SAME_REQUEST_S:
+            self.impatient = True
+
+
+@contextmanager
+def _stop_requests() -> Iterator[_Stop]:
+    """Notes SIGTERM, SIGINT and SIGHUP while it lasts; where they are ignored (nohup) they stay ignored."""
+    stop = _Stop()
+    if threading.current_thread() is threading.main_thread():
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(signum) not in (signal.SIG_IGN, None):
+                stop.previous[signum] = signal.signal(signum, stop.note)
+    try:
+        yield stop
+    finally:
+        for number, handler in stop.previous.items():
+            signal.signal(number, handler)
+
+
+def _supervise(ranks: list[_Rank], folder: Path, stop: _Stop, failure_grace_s: float, stop_grace_s: float) -> None:
+    """Returns when all ranks have ended, or when those that have not must be killed."""
+    deadline = math.inf
+    forwarded = stopping = failing = False
+    while sum(rank.ended() for rank in ranks) < len(ranks):  # every rank is looked at
+        now = time.monotonic()
+        if stop.signum is not None and not forwarded:
+            forwarded = True
+            for rank in ranks:
+                if not rank.ended():
+                    rank.child.terminate()
+        # A rank that stops though nobody asked here got the signal directly; its peers follow within their step.
+        if not stopping and (forwarded or any(rank.status == STOPPED for rank in ranks)):
+            stopping = True
+            deadline = min(deadline, now + stop_grace_s)
+        # A record is enough: threads of its own may keep a rank that has failed from ending.
+        if not failing and (any(rank.failed() for rank in ranks) or any(folder.glob("rank-*.json"))):
+            failing = True
+            deadline = min(deadline, now + failure_grace_s)
+        if stop.impatient or now >= deadline:
+            return
+        time.sleep(_POLL_S)
+
+
+def _kill(ranks: list[_Rank]) -> None:
+    """Kills what still runs, with its own children, and waits for its end."""
+    for rank in ranks:
+        if not rank.ended():
+            rank.killed_by_us = True
+            os.killpg(rank.child.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+    for rank in ranks:
+        rank.status = rank.child.wait()
+
+
+def _environment(number: int, size: int, folder: str, added: Mapping[str, str], threads: int) -> dict[str, str]:
+    variables = {
+        **os.environ,
+        **added,
+        "RANK": str(number),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(number),
+        "LOCAL_WORLD_SIZE": str(size),
+        "GROUP_RANK": "0",
+        "PYGSAGE_RENDEZVOUS": str(Path(folder) / "rendezvous"),
+        "PYGSAGE_ERROR_DIR": folder,
+        "PYGSAGE_LAUNCHER_PID": str(os.getpid()),
+    }
+    variables.setdefault("OMP_NUM_THREADS", str(threads))
+    # All ranks are on this machine: gloo need not look up the host's name, which containers often cannot resolve.
+    names = {name for _, name in socket.if_nameindex()}
+    for loopback in ("lo", "lo0"):
+        if loopback in names:
+            variables.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    return variables
+
+
+def _raise_first_failure(ranks: list[_Rank], folder: Path, stopped: bool) -> None:
+    """Raises the cause: the earliest failure that is not the loss of a peer, else the earliest of those."""
+    causes: list[tuple[float, int, PygsageError]] = []
+    losses: list[tuple[float, int, PygsageError]] = []
+    for rank in ranks:
+        record = _read(folder / f"rank-{rank.number}.json")
+        if record is not None:
+            among = losses if record["kind"] == "peer" else causes
+            among.append((record["time"], rank.number, _error_of(record)))
+        elif rank.failed() and not rank.killed_by_us and not (stopped and rank.status == -signal.SIGTERM):
+            causes.append((rank.alive_at, rank.number, _silent_end(rank)))
+    if stopped:
+        losses = []  # a rank that was stopped while it was still starting leaves its peers without one
+    for among in (causes, losses):
+        if among:
+            raise min(among, key=lambda cause: cause[:2])[2]
+
+
+def _error_of(record: dict[str, Any]) -> PygsageError:
+    if record["kind"] == "user":
+        kind = getattr(pygsage.errors, record["error"], PygsageError)
+        error: PygsageError = kind(record["message"], record["advice"])
+        error.exit_status = record["status"]
+        return error
+    peer = record["kind"] == "peer"
+    found = record["message"] if peer else f"rank {record['rank']} failed: {record['error']}: {record['message']}"
+    return RankFailedError(found, record["advice"], record["rank"], record["trace"])
+
+
+def _silent_end(rank: _Rank) -> RankFailedError:
+    status = rank.status or 0
+    if status > 0:
+        found, advice = f"rank {rank.number} ended with status {status} and gave no reason.", "See its output above."
+        return RankFailedError(found, advice, rank.number)
+    try:
+        name = f" ({signal.Signals(-status).name})"
+    except ValueError:  # a real-time signal
+        name = ""
+    found = f"rank {rank.number} was killed by signal {-status}{name}."
+    return RankFailedError(found, _HINTS.get(signal.Signals(-status), "") if name else "", rank.number)
+
+
+def _status_of(error: BaseException) -> int:
+    return error.exit_status if isinstance(error, PygsageError) else 1
+
+
+def _write(path: Path, value: Any) -> bool:
+    """Writes JSON whole or not at all."""
+    text = json.dumps(value)
+    try:
+        path.with_suffix(".part").write_text(text, encoding="utf-8")
+        path.with_suffix(".part").replace(path)
+    except OSError:
+        return False
+    return True
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,206 @@
+"""What one process of a job does, from opening the dataset to the result."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pygsage.config import TrainConfig
+from pygsage.data.graph import Graph
+from pygsage.data.open import open_graph
+from pygsage.distributed import World, cores_per_process
+from pygsage.memory.machine import read_machine
+from pygsage.memory.peak import PeakMemory
+from pygsage.nn.sage import GraphSAGE
+from pygsage.sampling.pipeline import BatchPipeline
+from pygsage.sampling.sampler import NeighborSampler, resolve_backend
+from pygsage.sampling.shard import DistributedSeedSampler
+from pygsage.training.checkpoint import load_checkpoint
+from pygsage.training.loop import Progress, Trainer
+from pygsage.training.report import Report
+from pygsage.training.result import TrainResult
+from pygsage.training.run import Run, fresh_scratch
+from pygsage.training.signals import StopRequest, stop_requests
+
+
+def train_rank(config: TrainConfig, world: World) -> TrainResult:
+    """Trains as one rank of a job; every rank returns the same result.
+
+    Raises:
+        PygsageError: what `open_graph`, `Run.open` and `Trainer.fit` raise.
+    """
+    start = time.perf_counter()
+    report = Report(world.is_main, config.quiet, config.json)
+    num_threads = cores_per_process(read_machine().num_cores, world.local_size)
+    with ExitStack() as stack:
+        stack.enter_context(_torch_threads(num_threads))
+        memory = stack.enter_context(PeakMemory())
+        stop = stack.enter_context(stop_requests())
+        # The first rank of each machine opens the dataset, so that a mistake is found before anything is made.
+        graph = open_graph(config) if world.is_local_main else None
+        world.barrier()
+        run = Run.open(config) if world.is_main else None
+        if run is not None:
+            stack.callback(run.close)
+        path = Path(world.broadcast(str(run.path) if run else ""))
+        scratch = None
+        if world.local_size > 1:
+            scratch = path / f".scratch-{world.machine}"
+            stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+            graph = _shared(graph, scratch, world)
+        assert graph is not None
+        trainer = _trainer(config, graph, world, run, report, stack, stop, scratch, num_threads)
+        trainer.fit()
+        val, test = dict(trainer.progress.val), {}
+        if "test" in graph.splits:
+            best = load_checkpoint(path / "best.pt") if world.is_main else None
+            _load_everywhere(trainer.model, best["model"] if best else None, world)
+            test = trainer.evaluate(("test",))["test"]
+            if run is not None:
+                run.append({"event": "test", "epoch": trainer.progress.best_epoch or trainer.progress.epoch, **test})
+        peak = world.sum_(torch.tensor([memory.sample()], dtype=torch.int64))
+        return TrainResult(
+            run_dir=str(path),
+            epochs=trainer.progress.epoch,
+            best_epoch=trainer.progress.best_epoch,
+            val=val,
+            test=test,
+            seconds=time.perf_counter() - start,
+            peak_bytes=int(peak),
+            num_procs=world.size,
+        )
+
+
+def plan(config: TrainConfig, graph: Graph, num_procs: int, global_batch_size: int | None = None) -> list[str]:
+    """Lines that say what a run will do, and what is worth knowing before it does."""
+    num_train = len(graph.splits["train"])
+    batch = global_batch_size or config.batch_size * num_procs
+    steps = -(-num_train // batch)
+    splits = ", ".join(f"{len(nodes):,} {name}" for name, nodes in graph.splits.items())
+    fanouts = ",".join(str(k) for k in config.fanouts)
+    lines = [
+        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, "
+        f"{graph.num_classes} classes; {splits}",
+        f"model: {len(config.fanouts)} SAGE layers ({config.aggr}), hidden {config.hidden}, dropout {config.dropout:g}; "
+        f"Adam, lr {config.lr:g}, weight decay {config.weight_decay:g}",
+        f"{config.epochs} epochs of {steps} steps; fanouts {fanouts}; {batch} seeds a step "
+        f"over {num_procs} process{'es' if num_procs > 1 else ''}; sampler {resolve_backend(config.sampler)}; "
+        f"seed {config.seed}",
+    ]
+    lines += [f"note: {note}" for note in graph.notes]
+    if steps < 4:
+        lines.append(
+            f"warning: only {steps} step{'s' if steps > 1 else ''} an epoch ({num_train:,} training nodes, {batch} a "
+            f"step): try --batch-size {max(1, num_train // (8 * num_procs))}"
+        )
+    if batch < num_procs or num_train < num_procs:
+        lines.append(f"warning: {num_procs} processes share {min(batch, num_train)} seeds a step: some have none")
+    return lines
+
+
+def build_model(config: TrainConfig, in_channels: int, out_channels: int) -> GraphSAGE:
+    """The model with weights that are a function of the seed, without touching torch's global generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return GraphSAGE(
+            in_channels,
+            config.hidden,
+            len(config.fanouts),
+            out_channels,
+            dropout=config.dropout,
+            aggr=config.aggr,
+            norm=config.norm,
+        )
+
+
+def _trainer(
+    config: TrainConfig,
+    graph: Graph,
+    world: World,
+    run: Run | None,
+    report: Report,
+    stack: ExitStack,
+    stop: StopRequest,
+    scratch: Path | None,
+    num_threads: int,
+) -> Trainer:
+    last = run.last if run is not None else None
+    saved = world.broadcast(last["progress"] if last else None)
+    progress = Progress(**saved) if saved else Progress()
+    if progress.num_threads not in (0, num_threads):
+        report.line(
+            f"note: the run was made with {progress.num_threads} threads a process and goes on with {num_threads}; "
+            "results may differ in the last digits"
+        )
+    # A run keeps its global batch, whatever the number of processes it goes on with.
+    progress.global_batch_size = progress.global_batch_size or config.batch_size * world.size
+    progress.num_threads = num_threads
+    for line in plan(config, graph, world.size, progress.global_batch_size):
+        report.line(line)
+    if last:
+        report.line(f"resuming {run.path if run else ''} at epoch {progress.epoch + 1}, step {progress.step}")
+    elif config.resume:
+        report.line("nothing to resume: starting from the beginning")
+    model = build_model(config, graph.num_features, graph.num_classes).to(world.device)
+    _load_everywhere(model, last["model"] if last else None, world)
+    shards = DistributedSeedSampler(
+        len(graph.splits["train"]),
+        rank=world.rank,
+        num_ranks=world.size,
+        seed=config.seed,
+        global_batch_size=progress.global_batch_size,
+    )
+    sampler = NeighborSampler(graph, config.fanouts, config.seed, config.sampler)
+    threads = config.sampler_threads or (2 if num_threads > 2 else 1)
+    pipeline = stack.enter_context(BatchPipeline(graph, graph.splits["train"], sampler, shards, threads))
+    trainer = Trainer(config, graph, model, pipeline, world, run, report, stop, progress, scratch)
+    # The optimiser's state is the same on all ranks: each gets rank 0's file content.
+    _load_optimizer(trainer, last, world)
+    return trainer
+
+
+def _load_everywhere(model: GraphSAGE, weights: dict[str, torch.Tensor] | None, world: World) -> None:
+    """Loads rank 0's weights on every rank; without any, rank 0's present ones."""
+    if weights is not None:
+        model.load_state_dict(weights)
+    for tensor in model.state_dict().values():
+        world.broadcast_(tensor)
+
+
+def _load_optimizer(trainer: Trainer, last: dict[str, Any] | None, world: World) -> None:
+    if not world.broadcast(last is not None):
+        return
+    content = b""
+    if last is not None:
+        buffer = io.BytesIO()
+        torch.save(last["optimizer"], buffer)
+        content = buffer.getvalue()
+    state = torch.load(io.BytesIO(world.broadcast(content)), map_location="cpu", weights_only=True)
+    trainer.optimizer.load_state_dict(state)
+
+
+def _shared(graph: Graph | None, scratch: Path, world: World) -> Graph:
+    """One copy of the graph for all ranks of this machine: written by the first, mapped by all."""
+    if graph is not None:
+        fresh_scratch(scratch)
+        graph.save(scratch / "graph")
+    world.local_barrier()
+    return Graph.open(scratch / "graph")
+
+
+@contextmanager
+def _torch_threads(num_threads: int) -> Iterator[None]:
+    """Sets torch's threads for this job and puts the caller's number back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,163 @@
+"""A run directory: what was asked for, what happened, and where to go on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from pygsage.config import TrainConfig, flag
+from pygsage.data.names import short_name
+from pygsage.errors import RunError
+from pygsage.training.checkpoint import load_checkpoint, write_atomically
+
+# These say how long to train, not what; a resumed run may change them.
+EXTENDABLE = ("epochs", "max_steps", "patience", "eval_every", "root")
+
+
+class Run:
+    """A run directory held by this process: `config.yaml`, `metrics.jsonl`, `last.pt`, `best.pt`, `model.safetensors`.
+
+    Only rank 0 writes to it. A lock keeps a second job out for as long as this one lives.
+
+    Use `Run.open`; then `append` lines to the metrics. `last` is the checkpoint to go on from, or None.
+    """
+
+    def __init__(self, path: Path, lock: IO[str], last: dict[str, Any] | None) -> None:
+        self.path = path
+        self.last = last
+        self._lock = lock
+        self._metrics = open(path / "metrics.jsonl", "ab")  # noqa: SIM115
+        kept = last["metrics_bytes"] if last else 0
+        self._metrics.truncate(min(kept, self._metrics.seek(0, os.SEEK_END)))
+        self._metrics.seek(0, os.SEEK_END)
+
+    @staticmethod
+    def open(config: TrainConfig) -> Run:
+        """Makes the run directory, or with `resume` opens it where it was left.
+
+        Raises:
+            RunError: when the directory belongs to another run or job, or cannot be made.
+        """
+        path = Path(config.run_dir) if config.run_dir else _new_path(config)
+        saved = saved_config(path)
+        if saved is not None and not config.resume:
+            raise RunError(
+                f"'{path}' already holds a run.", "Type --resume to go on with it, or choose another --run-dir."
+            )
+        if saved is None and path.exists() and (not path.is_dir() or any(_foreign(path))):
+            raise RunError(f"'{path}' exists and is no run directory.", "Choose another --run-dir.")
+        if saved is not None:
+            _same_run(path, saved, config)
+        with ExitStack() as on_error:
+            lock = on_error.enter_context(_lock(path))
+            last = load_checkpoint(path / "last.pt") if (path / "last.pt").exists() else None
+            text = yaml.safe_dump(config.to_dict(), sort_keys=False)
+            write_atomically(path / "config.yaml", text.encode())
+            run = Run(path, lock, last)
+            on_error.pop_all()
+            return run
+
+    @property
+    def metrics_bytes(self) -> int:
+        """Length of `metrics.jsonl` so far; a resumed run cuts the file back to the checkpoint's length."""
+        return self._metrics.tell()
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Adds one line to `metrics.jsonl` and sends it to the disk's queue."""
+        try:
+            self._metrics.write(json.dumps(event, allow_nan=True).encode() + b"\n")
+            self._metrics.flush()
+        except OSError as error:
+            raise RunError(
+                f"'{self.path / 'metrics.jsonl'}' could not be written: {error.strerror}.",
+                "Free some space, then go on with --resume.",
+            ) from None
+
+    def close(self) -> None:
+        """Lets another job use the directory."""
+        self._metrics.close()
+        self._lock.close()
+
+
+def _lock(path: Path) -> IO[str]:
+    """Makes the folder and holds it for this process."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open(path / ".lock", "w")  # noqa: SIM115
+    except OSError as error:
+        raise RunError(f"The run directory '{path}' cannot be written: {error.strerror}.") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise RunError(f"Another job is writing to the run '{path}'.", "Choose another --run-dir.") from None
+    return lock
+
+
+def saved_config(path: Path) -> dict[str, Any] | None:
+    """The options in a run directory's `config.yaml`, or None when there is none.
+
+    Raises:
+        RunError: when the file cannot be understood.
+    """
+    file = path / "config.yaml"
+    if not file.is_file():
+        return None
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"'{file}' cannot be read: {reason}.") from None
+    if not isinstance(values, dict):
+        raise RunError(f"'{file}' holds no options; expected the config of a pygsage run.")
+    return values
+
+
+def fresh_scratch(scratch: Path) -> None:
+    """Makes an empty folder for this machine's ranks to share arrays in; what a killed job left there is removed."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        scratch.mkdir(parents=True)
+    except OSError as error:
+        raise RunError(f"The folder '{scratch}' cannot be made: {error.strerror}.") from None
+
+
+def _new_path(config: TrainConfig) -> Path:
+    stem = f"{short_name(config.dataset)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in range(1, 1000):
+        path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(f"'{path}' cannot be made: {error.strerror}.", "Name a folder with --run-dir.") from None
+    raise RunError(f"'runs/{stem}' and its numbered followers all exist.", "Name a folder with --run-dir.")
+
+
+def _foreign(path: Path) -> list[str]:
+    """What lies in a folder that no run of ours can have left there before its config was written."""
+    return [name for name in os.listdir(path) if name != ".lock" and not name.endswith(".partial")]
+
+
+def _same_run(path: Path, saved: dict[str, Any], config: TrainConfig) -> None:
+    now = config.to_dict()
+    for name, value in now.items():
+        if name not in EXTENDABLE and name in saved and saved[name] != value:
+            raise RunError(
+                f"The run '{path}' was made with {flag(name)} {_shown(saved[name])}, not {_shown(value)}.",
+                "Leave the option out to go on with the run, or choose another --run-dir.",
+            )
+
+
+def _shown(value: Any) -> str:
+    return ",".join(str(v) for v in value) if isinstance(value, list) else str(value)

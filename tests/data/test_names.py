@@ -1,0 +1,111 @@
+"""Names of datasets: what is read, and what is said of the rest."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pygsage.config import TrainConfig
+from pygsage.data.names import Reference, dataset_defaults, parse_reference, short_name
+from pygsage.errors import DatasetError
+
+
+def test_the_three_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "graph.npz"
+    path.touch()
+    assert parse_reference("digits") == Reference("digits", "digits")
+    assert parse_reference(str(path)) == Reference("npz", str(path), path=path)
+    assert parse_reference("pyg:Planetoid/Cora").class_name == "Planetoid"
+    assert parse_reference("pyg:Planetoid/Cora").name == "Cora"
+    assert parse_reference("pyg:Reddit").name is None
+    assert parse_reference("pyg:SNAPDataset/soc-ca-GrQc").name == "soc-ca-GrQc"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no name"),
+        ("ogbn-arxiv", "does not read OGB datasets yet"),
+        ("ogbg-molhiv", "What works today: digits"),
+        ("Cora", "Did you mean pyg:Planetoid/Cora?"),
+        ("planetoid/citeseer", "Did you mean pyg:Planetoid/CiteSeer?"),
+        ("coauthor/CS", "Did you mean pyg:Coauthor/CS?"),
+        ("redit", "Did you mean pyg:Reddit?"),
+        ("digit", "Did you mean digits?"),
+        ("something", "No dataset is called something; expected digits, path/to/graph.npz"),
+        ("missing/data.csv", "is not an .npz file and does not exist"),
+        ("model.pt", "can run code"),
+        ("graph.pkl", "numpy.savez"),
+        ("missing.npz", "does not exist"),
+        ("no/such/folder/graph.npz", "The folder no/such/folder does not exist either"),
+        ("pyg:", "no name of a PyG dataset"),
+        ("pyg:Planetoid/", "no name of a PyG dataset"),
+        ("pyg:TUDataset/../../etc", "no name of a PyG dataset"),
+        ("pyg:Planetoid/a/b", "no name of a PyG dataset"),
+        ("pyg:os.system", "no name of a PyG dataset"),
+    ],
+)
+def test_other_names_are_refused_with_what_to_type(text: str, said: str) -> None:
+    with pytest.raises(DatasetError, match=re.escape(said)) as caught:
+        parse_reference(text)
+    assert caught.value.exit_status == 2
+
+
+def test_a_missing_file_has_a_near_one(tmp_path: Path) -> None:
+    (tmp_path / "graph.npz").touch()
+    with pytest.raises(DatasetError, match=re.escape(f"Did you mean {tmp_path / 'graph.npz'}?")):
+        parse_reference(str(tmp_path / "grahp.npz"))
+
+
+def test_folders_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="is a folder"):
+        parse_reference(str(tmp_path))
+    (tmp_path / "only.npz").touch()
+    with pytest.raises(DatasetError, match="Did you mean .*only.npz"):
+        parse_reference(str(tmp_path))
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(DatasetError, match="--root"):
+        parse_reference(str(tmp_path))
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(DatasetError, match="pygsage info"):
+        parse_reference(str(tmp_path))
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(DatasetError, match="is a folder"):
+        parse_reference(str(tmp_path / "folder.npz"))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").touch()
+    with pytest.raises(DatasetError, match="is not an .npz file; expected"):
+        parse_reference(str(tmp_path / "edges.csv"))
+
+
+def test_defaults_are_options_of_a_run() -> None:
+    assert dataset_defaults("digits") == {"epochs": 30, "batch_size": 128}
+    assert TrainConfig().with_values(dataset_defaults("digits"), "digits").epochs == 30
+    assert dataset_defaults("pyg:Planetoid/Cora") == {}
+    assert dataset_defaults("no such thing") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("digits", "digits"),
+        ("pyg:Planetoid/Cora", "Planetoid-Cora"),
+        ("pyg:Reddit", "Reddit"),
+        ("some/where/my graph.npz", "my-graph"),
+        ("../.npz", "dataset"),
+        ("", "dataset"),
+    ],
+)
+def test_short_names(text: str, name: str) -> None:
+    assert short_name(text) == name
+
+
+@given(st.text(max_size=100))
+def test_a_short_name_is_always_safe_for_a_folder(text: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,59}", short_name(text))

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from pygsage.nn.linear import linear
+
+
+def test_value_and_gradients_are_those_of_torch() -> None:
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        for rows in (0, 1, 5000):
+            found, expected = [], []
+            for function, results in ((linear, found), (F.linear, expected)):
+                generator = torch.Generator().manual_seed(0)
+                tensors = [
+                    torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+                    for shape in ((rows, 30), (20, 30), (20,))
+                ]
+                out = function(*tensors)
+                out.square().mean(0).sum().backward() if rows else out.sum().backward()
+                results += [out.detach(), *(t.grad for t in tensors)]
+            for a, b in zip(found, expected, strict=True):
+                assert torch.allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_without_bias_or_gradient_of_the_input() -> None:
+    weight = torch.randn(4, 3, requires_grad=True)
+    linear(torch.ones(2, 3), weight).sum().backward()
+    assert torch.equal(weight.grad, torch.full((4, 3), 2.0))
+
+
+def test_the_weight_gradient_does_not_depend_on_where_the_rows_are_cut() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(20_000, 64, generator=generator)  # positive, as after ReLU
+    grad = torch.randn(20_000, 10, generator=generator)
+    grad -= grad.mean(0)  # so that the sum nearly cancels, as after a softmax
+    weight = torch.zeros(10, 64, requires_grad=True)
+
+    def gradient(pieces: int) -> torch.Tensor:
+        total = torch.zeros_like(weight)
+        for some, some_grad in zip(x.tensor_split(pieces), grad.tensor_split(pieces), strict=True):
+            total += torch.autograd.grad(linear(some, weight), weight, some_grad)[0]
+        return total
+
+    assert (gradient(3) - gradient(1)).norm() / gradient(1).norm() < 3e-7
+
+
+def test_autocast_gives_bfloat16_and_has_a_gradient() -> None:
+    weight = torch.randn(4, 3, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = linear(torch.ones(2, 3), weight)
+    assert out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    assert weight.grad is not None
