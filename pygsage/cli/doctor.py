@@ -132,7 +132,9 @@ def _devices() -> dict[str, Any]:
 def _sampler_advice(sampler: dict[str, str]) -> list[str]:
     if sampler["name"] == "native":
         return []
-    cure = "install a C++17 compiler (apt install g++) and type, in the clone: pip install --force-reinstall --no-deps ."
+    cure = (
+        "install a C++17 compiler (apt install g++) and type, in the clone: pip install --force-reinstall --no-deps ."
+    )
     return [f"the reference sampler gives the same batches, slowly; for the native one {cure}"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import warnings
 from collections.abc import Iterator, Sequence
@@ -58,7 +59,8 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         batch_sampler: A `DistributedSeedSampler` to use instead of the one made from the arguments above.
         num_workers: Worker processes; the features are gathered in this process whatever the number. They are
             started with `spawn` unless `multiprocessing_context` says otherwise (a fork after CUDA or OpenMP
-            work can hang), and a worker that is silent for `timeout` seconds (300) is an error.
+            work can hang), never more than there are cores, and a worker that is silent for `timeout` seconds
+            (300) is an error.
         **kwargs: Other arguments of PyG's `NeighborLoader`.
 
     Cost: workers hold the topology in shared memory, once; when /dev/shm cannot hold it, the loader says so
@@ -82,8 +84,8 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         **kwargs: Any,
     ) -> None:
         sampler = neighbor_sampler or NeighborSampler(data, num_neighbors, seed)
-        if num_workers > 0 and not _fits_in_shared_memory(sampler):
-            num_workers = 0
+        if num_workers > 0:
+            num_workers = _workers_that_help(num_workers, sampler)
         if num_workers > 0:
             _raise_open_file_limit()
             kwargs.setdefault("multiprocessing_context", "spawn")
@@ -145,19 +147,28 @@ def _count_seeds(data: Data, input_nodes: Any) -> int:
     return int(nodes.sum()) if nodes.dtype == torch.bool else len(nodes)
 
 
-def _fits_in_shared_memory(sampler: NeighborSampler) -> bool:
+def _workers_that_help(num_workers: int, sampler: NeighborSampler) -> int:
+    """At most one worker for each core of this rank, and none when /dev/shm cannot hold what they share."""
+    machine = read_machine()
+    cores = max(1, machine.num_cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    if num_workers > cores:
+        warnings.warn(
+            f"num_workers is {num_workers}, but this process has {cores} core{'s' if cores > 1 else ''}: using {cores}.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     held = (sampler.indptr, sampler.indices, sampler.edge_permutation)
     needed = sum(t.numel() * t.element_size() for t in held if not t.is_shared())
-    free = read_machine().shm_free_bytes
+    free = machine.shm_free_bytes
     if free is None or needed <= free:
-        return True
+        return min(num_workers, cores)
     warnings.warn(
         f"Worker processes need {needed / 2**20:.0f} MiB in /dev/shm for the topology and {free / 2**20:.0f} MiB are "
         "free: sampling in this process instead. Raise it (docker: --shm-size) to use num_workers.",
         RuntimeWarning,
         stacklevel=3,
     )
-    return False
+    return 0
 
 
 def _raise_open_file_limit() -> None:

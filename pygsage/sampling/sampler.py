@@ -66,7 +66,10 @@ class NeighborSampler(BaseSampler):
             self.indptr, self.indices, self._edge_id = data.indptr, data.indices, data.edge_id
         else:
             edge_index, num_nodes = _edges_of(data)
-            csc = build_csc(edge_index, num_nodes)
+            try:
+                csc = build_csc(edge_index, num_nodes)
+            except ValueError as error:
+                raise DatasetError(f"The graph's {error}.") from None
             self.indptr, self.indices, self._edge_id = csc.indptr, csc.indices, csc.perm
 
     @property
@@ -171,9 +174,14 @@ def _edges_of(data: Any) -> tuple[Tensor, int]:
         raise DatasetError(
             f"The sampler was given a {type(data).__name__}; expected one homogeneous torch_geometric.data.Data."
         )
-    if data.edge_index is None:
+    edge_index = data.edge_index
+    if edge_index is None:
         raise DatasetError("The graph has no edge_index; expected integers of shape [2, E].")
-    return data.edge_index.cpu(), int(data.num_nodes or 0)
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
+        raise DatasetError(
+            f"edge_index is {edge_index.dtype} of shape {list(edge_index.shape)}; expected integers of shape [2, E]."
+        )
+    return edge_index.to("cpu", torch.int64), int(data.num_nodes or 0)
 
 
 def _joined(hops: Sequence[Hop]) -> tuple[Tensor, Tensor]:

@@ -72,9 +72,7 @@ def test_c129_without_pyg_lib_nothing_is_missing(
     assert "pyg-lib          not installed, not needed" in "\n".join(doctor.lines_of(report))
 
 
-def test_c131_a_wheel_for_another_torch_is_named_with_its_error(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_c131_a_wheel_for_another_torch_is_named_with_its_error(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "pyg-lib", "pyg_lib", "0.4.0+pt25cu124", f"raise OSError('libpyg.so: {UNDEFINED}')")
     install(site, "torch_sparse", "torch_sparse", "0.6.18", "")
     status, report = report_of(capsys)

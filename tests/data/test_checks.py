@@ -85,7 +85,9 @@ def test_c035_features_that_are_not_finite_are_located_and_counted(raw: Raw, val
 def test_c035_a_double_that_float32_cannot_hold_is_refused(raw: Raw) -> None:
     x = torch.ones(6, 2, dtype=torch.float64)
     x[2, 0] = 1e300
-    refused(check_features, raw(x=x), said="x is 1e+300 in row 2, column 0 (1 such values in all); expected numbers that")
+    refused(
+        check_features, raw(x=x), said="x is 1e+300 in row 2, column 0 (1 such values in all); expected numbers that"
+    )
 
 
 def test_the_search_for_nan_works_in_pieces(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +147,9 @@ def test_c020_ids_that_are_no_integers_are_refused(raw: Raw, dtype: torch.dtype)
     refused(check_edges, raw(edge_index=graph.edge_index.to(dtype)), 6, said="expected integer node ids")
 
 
-@pytest.mark.parametrize("edges", [torch.empty(2, 0), torch.empty(2, 0, dtype=torch.int64), torch.empty(0, 2), torch.empty(0)])
+@pytest.mark.parametrize(
+    "edges", [torch.empty(2, 0), torch.empty(2, 0, dtype=torch.int64), torch.empty(0, 2), torch.empty(0)]
+)
 def test_c020_c032_a_graph_without_edges_is_taken_whatever_the_dtype(raw: Raw, edges: torch.Tensor) -> None:
     graph = raw(edge_index=edges)
     taken = check_edges(graph, 6)

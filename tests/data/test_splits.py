@@ -144,11 +144,9 @@ def test_missing_and_empty_other_splits_are_noted_and_left_out(raw: Raw) -> None
     assert graph.notes == ["There are no val nodes.", "There are no test nodes."]
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("train", "val"), ("train", "test"), ("val", "test")]
-)
+@pytest.mark.parametrize(("first", "second"), [("train", "val"), ("train", "test"), ("val", "test")])
 def test_c035_overlapping_splits_are_refused(raw: Raw, first: str, second: str) -> None:
-    splits = {"train_mask": mask(0), f"{first}_mask": mask(0, 2, 4), f"{second}_mask": mask(1, 2, 3, 4)}
+    splits = {"train_mask": mask(5), f"{first}_mask": mask(0, 2, 4), f"{second}_mask": mask(1, 2, 3, 4)}
     refused(raw(splits=splits), f"2 nodes of the {second} split are in another split too, such as node 2 in {first}")
 
 
