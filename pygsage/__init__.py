@@ -22,6 +22,7 @@ _HOME_OF = {
     "RunError": "pygsage.errors",
     "Stopped": "pygsage.errors",
     "TrainConfig": "pygsage.config",
+    "TrainResult": "pygsage.training.result",
     "TrainingError": "pygsage.errors",
     "layerwise_inference": "pygsage.nn.inference",
     "predict": "pygsage.training.predict",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ def run(argv: Sequence[str]) -> int:
         PygsageError: when the target is neither a dataset that can be read nor a run.
     """
     config = InfoConfig(**parse(InfoConfig, argv, "info", {}))
-    folder = Path(config.target).expanduser()
-    if folder.is_dir() and ((folder / "config.yaml").is_file() or (folder / "metrics.jsonl").is_file()):
+    folder = Path(os.path.expanduser(config.target))
+    if any(os.path.isfile(folder / name) for name in ("config.yaml", "metrics.jsonl")):
         answer = describe_run(folder)
         text = run_text(answer)
     else:
         answer = describe_dataset(config)
         text = dataset_text(answer)
-    print(json.dumps(answer) if config.json else text)
+    print(json.dumps(answer, allow_nan=False) if config.json else text)
     return 0
 
 
@@ -179,7 +180,9 @@ def _score(event: dict[str, Any]) -> float:
 
 
 def _metrics(event: dict[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (event or {}).items() if name not in ("event", "epoch", "seconds")}
+    kept = {name: value for name, value in (event or {}).items() if name not in ("event", "epoch", "seconds")}
+    # JSON has no NaN.
+    return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in kept.items()}
 
 
 def _number(value: Any) -> str:

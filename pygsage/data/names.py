@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -65,8 +66,8 @@ def parse_reference(text: str) -> Reference:
         raise DatasetError(
             f"{text} is an OGB dataset; this version does not read OGB datasets yet.", f"What works today: {_KINDS}."
         )
-    path = Path(text).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(text))  # os.path never raises, whatever a user types; Path does
+    if os.path.isdir(path):
         raise _folder(text, path)
     if path.suffix.lower() == ".npz":
         return _parse_file(text, path)
@@ -97,23 +98,23 @@ def _parse_pyg(text: str) -> Reference:
 
 
 def _parse_file(text: str, path: Path) -> Reference:
-    if path.is_file():
+    if os.path.isfile(path):
         return Reference("npz", text, path=path)
     near: list[str] = []
-    if path.parent.is_dir():
+    if os.path.isdir(path.parent):
         near = get_close_matches(path.name, sorted(p.name for p in path.parent.glob("*.npz")), n=1)
     advice = f"Did you mean {path.parent / near[0]}?" if near else ""
-    if not advice and not path.parent.is_dir():
+    if not advice and not os.path.isdir(path.parent):
         advice = f"The folder {path.parent} does not exist either."
     raise DatasetError(f"The file {text} does not exist; expected an .npz file with x, edge_index and y.", advice)
 
 
 def _folder(text: str, path: Path) -> DatasetError:
-    if (path / "config.yaml").is_file():
+    if os.path.isfile(path / "config.yaml"):
         return DatasetError(
             f"{text} is the folder of a run; expected a dataset: {_KINDS}.", f"To look at the run: pygsage info {text}"
         )
-    if (path / "raw").is_dir():
+    if os.path.isdir(path / "raw"):
         return DatasetError(
             f"{text} is a folder of a PyG dataset's files; expected {_KINDS}.",
             f"Type pyg:CLASS/NAME --root {path.parent}, or pyg:CLASS --root {path}.",
@@ -129,8 +130,9 @@ def _not_known(text: str, path: Path) -> DatasetError:
         return DatasetError(
             f"{text} is a pickled file, which can run code when it is read; expected {_KINDS}.", _HOW_TO_NPZ
         )
-    if path.exists() or (suffix and "/" in text):
-        missing = "" if path.exists() else " and does not exist"
+    exists = os.path.exists(path)
+    if exists or (suffix and "/" in text):
+        missing = "" if exists else " and does not exist"
         return DatasetError(f"{text} is not an .npz file{missing}; expected {_KINDS}.", _HOW_TO_NPZ)
     return DatasetError(f"No dataset is called {text}; expected {_KINDS}.", _nearest(text))
 

@@ -39,6 +39,7 @@ def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
     if config.self_loops:
         edge_index, edge_id = add_self_loops(edge_index, edge_id, num_nodes)
     indptr, indices, perm = build_csc(edge_index, num_nodes)
+    del edge_index  # as large as all of the rest
     _note_direction(raw, indptr, splits, config)
     if config.normalize_features:
         normalize_features(x)

@@ -99,16 +99,16 @@ def check_splits(raw: RawGraph, splits: dict[str, Tensor], y: Tensor) -> dict[st
         if len(shared):
             other = list(splits)[int(owner[shared[0]]) - 1]
             raise DatasetError(
-                f"{raw.origin}: {len(shared)} nodes of the {name} split are in another split too, such as node "
-                f"{int(shared[0])} in {other}: scores would be too good; expected splits that share no node.",
+                f"{raw.origin}: the {name} split shares nodes with other splits ({len(shared)} in all, such as node "
+                f"{int(shared[0])} with {other}): scores would be too good; expected splits that share no node.",
                 "Mend the masks, or " + _WHAT_TO_TYPE[0].lower() + _WHAT_TO_TYPE[1:],
             )
         owner[ids] = position + 1
         unlabelled = ids[y[ids] < 0]
         if len(unlabelled):
             raise DatasetError(
-                f"{raw.origin}: {len(unlabelled)} nodes of the {name} split have no label, such as node "
-                f"{int(unlabelled[0])}; expected a class from 0 (negative labels such as -1, -100 and NaN mean none).",
+                f"{raw.origin}: the {name} split has nodes without a label ({len(unlabelled)} in all, such as node "
+                f"{int(unlabelled[0])}); expected a class from 0 (negative labels such as -1, -100 and NaN mean none).",
                 "Take these nodes out of the split; if negative numbers are classes, number the classes from 0.",
             )
     for name in SPLITS:

@@ -109,7 +109,7 @@ def _cores(root: Path) -> tuple[int, str]:
         else:
             words = [_text(group.folder / f"cpu.cfs_{part}_us") or "" for part in ("quota", "period")]
             name = "cpu.cfs_quota_us"
-        quota, period = [_integer(word) for word in words] if len(words) == 2 else (None, None)
+        quota, period = map(_integer, words) if len(words) == 2 else (None, None)
         if quota and period and quota > 0 and period > 0 and max(1, quota // period) < usable:
             usable = max(1, quota // period)
             source = f"cgroup v{group.version} {group.folder / name}"
@@ -133,6 +133,7 @@ def _memory_bounds(root: Path) -> Iterator[_Bound]:
 def _group_memory_bounds(group: _Group) -> Iterator[_Bound]:
     folder = group.folder
     stat = _table(folder / "memory.stat")
+    names: tuple[str, ...]
     if group.version == 2:
         # Above memory.high a group is throttled until it stands still: a limit in all but name.
         names, usage_name, prefix = ("memory.max", "memory.high"), "memory.current", ""

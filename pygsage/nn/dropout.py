@@ -81,4 +81,4 @@ class _ActivationDropout(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         (out,) = ctx.saved_tensors
-        return grad * (out > 0) * ctx.scale, None, None, None, None
+        return (grad * ctx.scale).masked_fill_(out <= 0, 0.0), None, None, None, None

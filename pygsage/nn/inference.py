@@ -108,7 +108,7 @@ def _check(sage: GraphSAGE, x: Tensor, indptr: Tensor, indices: Tensor, edge_bud
         )
     if int(indptr[0]) != 0 or int(indptr[-1]) != len(indices):
         raise DatasetError(
-            f"indptr runs from {int(indptr[0])} to {int(indptr[-1])}; expected 0 to {len(indices)}, the number of edges."
+            f"indptr runs from {int(indptr[0])} to {int(indptr[-1])}; expected 0 to {len(indices)}, the edges."
         )
     if edge_budget < 1:
         raise DatasetError(f"edge_budget is {edge_budget}; expected at least 1.")

@@ -262,7 +262,7 @@ class Trainer:
     def _not_finite(self, loss: float, step: int) -> TrainingError:
         return TrainingError(
             f"The loss is {loss} at step {step} of epoch {self.progress.epoch + 1}; the weights were not touched.",
-            f"Try a smaller --lr than {self.config.lr:g}; the last checkpoint is still good.",
+            f"Try a smaller --lr than {self.config.lr:g}.",
         )
 
     def _append(self, event: str, epoch: int, **values: float) -> None:

@@ -38,7 +38,7 @@ def check(edges: list[tuple[int, int]], num_nodes: int) -> None:
     assert [part.dtype for part in built] == [torch.int64, torch.int32, torch.int64]
 
 
-def test_csc_equals_brute_force(builder: None) -> None:  # noqa: ARG001
+def test_csc_equals_brute_force(builder: None) -> None:
     @given(st.integers(1, 9), st.data())
     def against_brute_force(num_nodes: int, data: st.DataObject) -> None:
         node = st.integers(0, num_nodes - 1)
@@ -47,7 +47,7 @@ def test_csc_equals_brute_force(builder: None) -> None:  # noqa: ARG001
     against_brute_force()
 
 
-def test_c032_isolated_nodes_and_no_edges(builder: None) -> None:  # noqa: ARG001
+def test_c032_isolated_nodes_and_no_edges(builder: None) -> None:
     check([], 1)
     check([], 5)
     check([(0, 1), (1, 0), (2, 1)], 5)
@@ -55,7 +55,7 @@ def test_c032_isolated_nodes_and_no_edges(builder: None) -> None:  # noqa: ARG00
 
 
 @pytest.mark.parametrize("edge", [(0, 3), (3, 0), (-1, 0), (0, -1)])
-def test_c034_ids_out_of_range_are_refused(builder: None, edge: tuple[int, int]) -> None:  # noqa: ARG001
+def test_c034_ids_out_of_range_are_refused(builder: None, edge: tuple[int, int]) -> None:
     edges: Tensor = torch.tensor([(0, 1), edge, (7, 7)]).T
     with pytest.raises(ValueError, match=f"edge 1 is {edge[0]} -> {edge[1]}; expected node ids from 0 to below 3"):
         build_csc(edges, 3)

@@ -77,7 +77,7 @@ def test_a_graph_without_edges_is_saved_too(tmp_path: Path) -> None:
 def test_maps_can_be_written_to_without_touching_the_files(folder: Path) -> None:
     before = (folder / "x.npy").read_bytes()
     opened = Graph.open(folder)
-    opened.x += 1
+    opened.x.add_(1)
     assert float(opened.x[0, 0]) == 1.0
     assert (folder / "x.npy").read_bytes() == before
     assert float(Graph.open(folder).x[0, 0]) == 0.0
@@ -120,7 +120,7 @@ def test_a_save_that_fails_leaves_nothing(graph: Graph, tmp_path: Path, monkeypa
         real(descriptor)
 
     monkeypatch.setattr(graph_module.os, "fsync", failing)
-    with pytest.raises(DatasetError, match="cannot be written to .*: No space left on device"):
+    with pytest.raises(DatasetError, match=r"cannot be written to .*: No space left on device"):
         graph.save(tmp_path / "graph")
     assert list(tmp_path.iterdir()) == []
 
@@ -143,7 +143,7 @@ def test_the_manifest_is_written_last(graph: Graph, tmp_path: Path, monkeypatch:
 def test_a_missing_or_truncated_array_is_refused(folder: Path, name: str) -> None:
     path = folder / name
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(DatasetError, match="is damaged: ValueError: .* bytes; expected .*Delete the folder"):
+    with pytest.raises(DatasetError, match=r"is damaged: ValueError: .* bytes; expected .*Delete the folder"):
         Graph.open(folder)
     path.unlink()
     with pytest.raises(DatasetError, match="is damaged: FileNotFoundError"):
@@ -153,7 +153,7 @@ def test_a_missing_or_truncated_array_is_refused(folder: Path, name: str) -> Non
 def test_no_folder_and_a_foreign_one_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="is not a folder"):
         Graph.open(tmp_path / "missing")
-    with pytest.raises(DatasetError, match="no manifest.json: it is no graph's folder, or was never finished"):
+    with pytest.raises(DatasetError, match=r"no manifest\.json: it is no graph's folder, or was never finished"):
         Graph.open(tmp_path)
     for text, said in [
         ("{", "cannot be read"),

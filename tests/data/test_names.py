@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pygsage.config import TrainConfig
@@ -55,6 +56,15 @@ def test_other_names_are_refused_with_what_to_type(text: str, said: str) -> None
     assert caught.value.exit_status == 2
 
 
+@given(st.text(max_size=300).map(lambda text: "pyg:" + text if len(text) % 3 == 0 else text))
+@example("~nobody-of-this-name/graph.npz")
+@example("a" * 5000 + ".npz")
+@example("nul\0.npz")
+def test_whatever_is_typed_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(DatasetError):
+        assert parse_reference(text).text == text
+
+
 def test_a_missing_file_has_a_near_one(tmp_path: Path) -> None:
     (tmp_path / "graph.npz").touch()
     with pytest.raises(DatasetError, match=re.escape(f"Did you mean {tmp_path / 'graph.npz'}?")):
@@ -65,7 +75,7 @@ def test_folders_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="is a folder"):
         parse_reference(str(tmp_path))
     (tmp_path / "only.npz").touch()
-    with pytest.raises(DatasetError, match="Did you mean .*only.npz"):
+    with pytest.raises(DatasetError, match=r"Did you mean .*only\.npz"):
         parse_reference(str(tmp_path))
     (tmp_path / "raw").mkdir()
     with pytest.raises(DatasetError, match="--root"):
@@ -80,7 +90,7 @@ def test_folders_are_told_apart(tmp_path: Path) -> None:
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").touch()
-    with pytest.raises(DatasetError, match="is not an .npz file; expected"):
+    with pytest.raises(DatasetError, match=r"is not an \.npz file; expected"):
         parse_reference(str(tmp_path / "edges.csv"))
 
 

@@ -147,13 +147,15 @@ def test_missing_and_empty_other_splits_are_noted_and_left_out(raw: Raw) -> None
 @pytest.mark.parametrize(("first", "second"), [("train", "val"), ("train", "test"), ("val", "test")])
 def test_c035_overlapping_splits_are_refused(raw: Raw, first: str, second: str) -> None:
     splits = {"train_mask": mask(5), f"{first}_mask": mask(0, 2, 4), f"{second}_mask": mask(1, 2, 3, 4)}
-    refused(raw(splits=splits), f"2 nodes of the {second} split are in another split too, such as node 2 in {first}")
+    refused(
+        raw(splits=splits), f"the {second} split shares nodes with other splits (2 in all, such as node 2 with {first})"
+    )
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_c103_c105_unlabelled_nodes_in_a_split_are_refused(raw: Raw, split: str) -> None:
     graph = raw(y=torch.tensor([0, -1, 1, 1, 0, 1]), splits={"train_mask": mask(0), f"{split}_mask": mask(1, 2)})
-    refused(graph, f"1 nodes of the {split} split have no label, such as node 1; expected a class from 0")
+    refused(graph, f"the {split} split has nodes without a label (1 in all, such as node 1); expected a class from 0")
 
 
 def test_c103_c105_unlabelled_nodes_elsewhere_are_fine(raw: Raw) -> None:

@@ -113,8 +113,8 @@ def _root(reference: Reference, root: str | None) -> Path:
     if root is None:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return Path(cache) / "pygsage" / "pyg" / reference.class_name
-    path = Path(root).expanduser()
-    if not path.is_dir():
+    path = Path(os.path.expanduser(root))
+    if not os.path.isdir(path):
         raise DatasetError(
             f"--root {root} is not a folder; expected one with the files of {reference.class_name}.",
             f"To have them downloaded there, make it first: mkdir -p {root}",

@@ -1,0 +1,57 @@
+import subprocess
+import sys
+
+import pytest
+
+import pygsage
+from pygsage.cli.main import COMMANDS, main
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert pygsage.__version__ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["trian"]])
+def test_no_command_or_an_unknown_one_is_the_users_mistake(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    output = capsys.readouterr()
+    assert "usage: pygsage" in output.out + output.err
+
+
+HELP_LOADS = """
+import sys, threading
+from pygsage.cli.main import main
+for words in (["--help"], {words}):
+    try:
+        main(words)
+    except SystemExit as end:
+        assert not end.code, end.code
+heavy = [m for m in ("torch", "torch_geometric", "numpy", "ogb", "sklearn", "pandas", "outdated") if m in sys.modules]
+assert not heavy, heavy
+assert threading.active_count() == 1
+"""
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_c133_help_loads_no_torch_and_starts_no_thread(command: str) -> None:
+    code = HELP_LOADS.format(words=[command, "--help"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"usage: pygsage {command}" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m pygsage train --help | head -n 1", shell=True, capture_output=True, text=True
+    )
+    assert "usage" in done.stdout
+    assert "Traceback" not in done.stderr
