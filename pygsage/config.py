@@ -53,11 +53,35 @@ class TrainConfig:
     hidden: int = option(256, "width of the hidden layers")
     dropout: float = option(0.5, "share of hidden activations that are dropped, in steps of 1/256")
     aggr: Literal["mean", "sum", "max"] = option("mean", "how neighbours are aggregated")
-    norm: Literal["none", "layer"] = option("none", "normalisation between layers")
+    norm: Literal["none", "layer", "batch"] = option(
+        "none", "normalisation between layers; batch takes its statistics over the rows of each process"
+    )
     lr: float = option(0.001, "learning rate of Adam")
     weight_decay: float = option(0.0005, "L2 penalty of Adam")
+    scheduler: Literal["none", "cosine", "plateau"] = option(
+        "none",
+        "learning rate over time: cosine falls to zero over all planned steps; plateau halves it after 5 evaluations "
+        "without a better validation score",
+    )
+    class_weights: bool = option(False, "weigh each class by the inverse of its share of the training nodes")
+    precision: Literal["fp32", "bf16"] = option(
+        "fp32", "bf16 multiplies matrices in bfloat16 while training; weights, sums and evaluation stay float32"
+    )
     patience: int | None = option(None, "stop when the validation score has not risen for this many evaluations")
     eval_every: int = option(1, "epochs between evaluations on the validation nodes")
+    task: Literal["auto", "classes", "multilabel", "regression"] = option(
+        "auto",
+        "what the labels are: auto takes whole numbers a node for classes, a table of 0 and 1 (NaN is missing) for "
+        "multilabel, other numbers for regression",
+    )
+    ignore_label: int | None = option(None, "a label that means none: its nodes are left out of every split")
+    metric: Literal[
+        "auto", "accuracy", "f1_micro", "f1_macro", "rocauc", "ap", "mae", "rmse", "loss", "ogb_acc", "ogb_rocauc"
+    ] = option(
+        "auto",
+        "the score that chooses the best epoch: auto is accuracy for classes, rocauc for multilabel, rmse for "
+        "regression, OGB's own for ogbn- datasets",
+    )
 
     split: str = option(
         "public",
@@ -139,7 +163,7 @@ class PredictConfig:
 
     run: str = option("", "a run directory", positional=True)
     split: Split = option("test", "which nodes, in the order of the dataset's split; all: every node by id")
-    embeddings: bool = option(False, "write the last hidden layer instead of the class scores")
+    embeddings: bool = option(False, "write the last hidden layer instead of the raw scores (before softmax or sigmoid) or values")
     output: str = option("", "the .npy file to write", short="-o")
     root: str | None = option(None, "folder of raw data, when it has moved since training")
     offline: bool = option(False, "never use the network")

@@ -6,17 +6,17 @@ venv="$root/.venv"
 
 say() { printf '== %s\n' "$*" >&2; }
 
-# Prints the first Python of at least 3.10 that can make a virtual environment.
+# Prints the first Python of at least 3.10 that can make a virtual environment; only $PYTHON is tried where it is set.
 find_python() {
-  local name
-  for name in "${PYTHON:-}" python3 python python3.13 python3.12 python3.11 python3.10; do
-    [ -n "$name" ] || continue
+  local name names=(python3 python python3.13 python3.12 python3.11 python3.10)
+  [ -z "${PYTHON:-}" ] || names=("$PYTHON")
+  for name in "${names[@]}"; do
     if "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
       printf '%s\n' "$name"
       return
     fi
   done
-  say "No Python of at least 3.10 that can make a virtual environment was found."
+  say "No Python of at least 3.10 that can make a virtual environment was found${PYTHON:+: PYTHON is $PYTHON}."
   say "Install one (on Debian and Ubuntu: apt install python3 python3-venv), or name it: PYTHON=/path/to/python3 $0"
   return 1
 }

@@ -99,7 +99,7 @@ def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
     if num_classes > max(num_nodes, 10_000):
         raise DatasetError(
             f"{raw.origin}: y has the label {num_classes - 1}, but only {num_nodes} nodes; expected classes from 0.",
-            "Number the classes with numpy.unique(y, return_inverse=True)[1].",
+            "Number the classes with numpy.unique(y, return_inverse=True)[1]; for measurements type --task regression.",
         )
     _note_classes(raw, y, num_classes)
     return y, num_classes
@@ -164,9 +164,9 @@ def _out_of_range(raw: RawGraph, edge_index: Tensor, num_nodes: int) -> DatasetE
 
 def _several_columns(raw: RawGraph, y: Tensor) -> DatasetError:
     one_hot = bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
-    advice = "Each row holds a single 1: store y.argmax(1)." if one_hot else "Choose one column."
+    advice = "Each row holds a single 1: store y.argmax(1)." if one_hot else "Choose one column, or another --task."
     return DatasetError(
-        f"{raw.origin}: y is {_shape(y)}: several labels a node, which is not trained yet; expected one class a node.",
+        f"{raw.origin}: y is {_shape(y)}: several labels a node; expected one class a node.",
         advice,
     )
 
@@ -179,7 +179,7 @@ def _whole_numbers(raw: RawGraph, y: Tensor) -> Tensor:
         node = int(odd.nonzero()[0])
         raise DatasetError(
             f"{raw.origin}: y is {y[node].item():g} at node {node}; expected whole numbers: classes.",
-            "Regression is not trained yet.",
+            "If they are measurements, type --task regression.",
         )
     largest = float(y[labelled].abs().max()) if labelled.any() else 0.0
     if largest >= 2**53:

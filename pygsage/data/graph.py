@@ -21,13 +21,14 @@ from pygsage.errors import DatasetError
 
 _FORMAT = "pygsage-graph"
 _VERSION = 1
+TASKS = ("classes", "multilabel", "regression")
 _MANIFEST = "manifest.json"
 _DTYPES = {
     "indptr": ("int64",),
     "indices": ("int32", "int64"),
     "edge_id": ("int64",),
     "x": ("float32",),
-    "y": ("int64",),
+    "y": ("int64", "float32"),
 }
 
 
@@ -41,10 +42,12 @@ class Graph:
         indices: int32, or int64 from 2**31 nodes on, `[E]`.
         edge_id: int64 `[E]`: each edge's position in the user's list; -1 for edges that an option added.
         x: float32 `[N, F]`, finite.
-        y: int64 `[N]`, classes from 0; -1 where there is no label.
+        y: int64 `[N]`, classes from 0, -1 where there is no label; for other tasks float32 `[N, C]`, NaN where a
+            label is missing: 0 or 1 for `multilabel`, numbers for `regression`.
         splits: int64 node ids under those of `train`, `val`, `test` that exist.
-        num_classes: The highest label plus one.
+        num_classes: The highest label plus one; 0 when the labels are no classes.
         notes: Lines worth telling the user.
+        task: `classes`, `multilabel` or `regression`.
 
     A graph that was opened from a folder is pickled as that folder's path.
     """
@@ -58,6 +61,7 @@ class Graph:
     splits: dict[str, Tensor]
     num_classes: int
     notes: tuple[str, ...] = ()
+    task: str = "classes"
     folder: Path | None = field(default=None, init=False, repr=False)  # init=False: a changed copy has no folder
 
     @property
@@ -74,6 +78,11 @@ class Graph:
     def num_features(self) -> int:
         """Number of features a node."""
         return self.x.size(1)
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of a model's output: the classes, or the columns of `y`."""
+        return self.num_classes if self.task == "classes" else self.y.size(1)
 
     def arrays(self) -> dict[str, Tensor]:
         """Every array by the name it has in a folder: `x`, …, `split/train`, …."""
@@ -123,6 +132,7 @@ class Graph:
             "version": _VERSION,
             "name": self.name,
             "num_classes": self.num_classes,
+            "task": self.task,
             "notes": list(self.notes),
             "arrays": described,
         }
@@ -148,6 +158,7 @@ class Graph:
                 splits=splits,
                 num_classes=int(manifest["num_classes"]),
                 notes=tuple(map(str, manifest["notes"])),
+                task=str(manifest.get("task", "classes")),
                 **arrays,
             )
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
@@ -160,7 +171,7 @@ class Graph:
         if self.folder is not None:
             return Graph.open, (self.folder,)
         arrays = (self.indptr, self.indices, self.edge_id, self.x, self.y)
-        return Graph, (self.name, *arrays, self.splits, self.num_classes, self.notes)
+        return Graph, (self.name, *arrays, self.splits, self.num_classes, self.notes, self.task)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -208,7 +219,9 @@ def _check_lengths(folder: Path, graph: Graph) -> None:
     num_nodes, num_edges = len(graph.y), len(graph.indices)
     good = (
         graph.x.dim() == 2
-        and all(array.dim() == 1 for name, array in graph.arrays().items() if name != "x")
+        and all(array.dim() == 1 for name, array in graph.arrays().items() if name not in ("x", "y"))
+        and graph.task in TASKS
+        and (graph.y.dtype, graph.y.dim()) == ((torch.int64, 1) if graph.task == "classes" else (torch.float32, 2))
         and len(graph.x) == num_nodes
         and len(graph.indptr) == num_nodes + 1
         and len(graph.edge_id) == num_edges

@@ -35,7 +35,21 @@ _CLASS_OF = {
     "WikiCS": "",
 }
 
-_KINDS = "digits, path/to/graph.npz, or pyg:CLASS/NAME such as pyg:Planetoid/Cora"
+# The one-graph datasets of OGB, and what its own examples do to their edges before they train.
+_OGB_DEFAULTS: dict[str, dict[str, Any]] = {
+    "ogbn-arxiv": {"undirected": True, "self_loops": True},  # DGL's examples/pytorch/ogb/ogbn-arxiv
+    "ogbn-mag": {"undirected": True},  # OGB's examples/nodeproppred/mag/gnn.py
+    "ogbn-papers100M": {},
+    "ogbn-products": {},
+    "ogbn-proteins": {},
+}
+
+_KINDS = "digits, path/to/graph.npz or .pt, path/to/recipe.py, ogbn-arxiv, or pyg:CLASS/NAME such as pyg:Planetoid/Cora"
+_FILE_KINDS: dict[str, tuple[Literal["npz", "pt"], str]] = {
+    ".npz": ("npz", "an .npz file with x, edge_index and y"),
+    ".pt": ("pt", "a file that torch.save wrote of a PyG Data, or of a dict with x, edge_index and y"),
+    ".pth": ("pt", "a file that torch.save wrote of a PyG Data, or of a dict with x, edge_index and y"),
+}
 _HOW_TO_NPZ = "Save its arrays with numpy.savez('graph.npz', x=…, edge_index=…, y=…, train_mask=…) and name that file."
 
 
@@ -43,7 +57,7 @@ _HOW_TO_NPZ = "Save its arrays with numpy.savez('graph.npz', x=…, edge_index=�
 class Reference:
     """A dataset that a user named: its kind, and the parts of the name that this kind has."""
 
-    kind: Literal["digits", "npz", "pyg"]
+    kind: Literal["digits", "npz", "ogb", "pt", "pyg", "recipe"]
     text: str
     path: Path | None = None
     class_name: str = ""
@@ -63,26 +77,27 @@ def parse_reference(text: str) -> Reference:
     if not text.strip():
         raise DatasetError("The dataset has no name.", f"Type {_KINDS}.")
     if re.match(r"ogb[nlg]?[-:_]|ogb$", text, re.IGNORECASE):
-        raise DatasetError(
-            f"{text} is an OGB dataset; this version does not read OGB datasets yet.", f"What works today: {_KINDS}."
-        )
+        return _parse_ogb(text)
+    recipe = re.fullmatch(r"(?s)(.*\.py)(?::(.*))?", text)
+    if recipe:
+        return _parse_recipe(text, *recipe.groups())
     path = Path(os.path.expanduser(text))  # os.path never raises, whatever a user types; Path does
     if os.path.isdir(path):
         raise _folder(text, path)
-    if path.suffix.lower() == ".npz":
+    if path.suffix.lower() in _FILE_KINDS:
         return _parse_file(text, path)
     raise _not_known(text, path)
 
 
 def dataset_defaults(text: str) -> dict[str, Any]:
     """The options of `TrainConfig` that a dataset sets for itself; none for a name that is not known."""
-    return {"epochs": 30, "batch_size": 128} if text == "digits" else {}
+    return {"epochs": 30, "batch_size": 128} if text == "digits" else dict(_OGB_DEFAULTS.get(text, {}))
 
 
 def short_name(text: str) -> str:
     """A name for folders made from a dataset's: letters, digits, dots, dashes and underscores, at most 60."""
-    stem = text[4:] if text.startswith("pyg:") else Path(text).name
-    stem = stem[:-4] if stem.lower().endswith(".npz") else stem
+    stem = text[4:] if text.startswith("pyg:") else re.split(r"[/\\]", text)[-1]
+    stem = re.sub(r"(?i)\.(npz|pt|pth|py)(?=$|:)", "", stem)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:60].strip(".-")
     return safe or "dataset"
 
@@ -97,16 +112,47 @@ def _parse_pyg(text: str) -> Reference:
     return Reference("pyg", text, class_name=class_name, name=name if slash else None)
 
 
-def _parse_file(text: str, path: Path) -> Reference:
+def _parse_ogb(text: str) -> Reference:
+    if text in _OGB_DEFAULTS:
+        return Reference("ogb", text, name=text)
+    known = ", ".join(_OGB_DEFAULTS)
+    kind = text[:4].lower()
+    if kind in ("ogbg", "ogbl"):
+        holds = "many graphs, each with its own label" if kind == "ogbg" else "edges to be predicted"
+        raise DatasetError(f"{text} is an OGB dataset of {holds}; expected one with node labels: {known}.")
+    lower = {name.lower(): name for name in _OGB_DEFAULTS}
+    near = get_close_matches(re.sub(r"^ogb[n:]?[-:_]?(n-)?", "ogbn-", text.lower()), lower, n=1)
+    raise DatasetError(
+        f"{text} is no dataset of OGB's that is read; expected one of {known}.",
+        f"Did you mean {lower[near[0]]}?" if near else "",
+    )
+
+
+def _parse_recipe(text: str, file: str, class_name: str | None) -> Reference:
+    path = Path(os.path.expanduser(file))
+    if class_name is not None and not class_name.isidentifier():
+        raise DatasetError(f"{text} names no class after the colon; expected path/to/recipe.py:CLASS.")
+    if os.path.isdir(path):
+        raise _folder(text, path)
     if os.path.isfile(path):
-        return Reference("npz", text, path=path)
-    near: list[str] = []
-    if os.path.isdir(path.parent):
-        near = get_close_matches(path.name, sorted(p.name for p in path.parent.glob("*.npz")), n=1)
-    advice = f"Did you mean {path.parent / near[0]}?" if near else ""
-    if not advice and not os.path.isdir(path.parent):
-        advice = f"The folder {path.parent} does not exist either."
-    raise DatasetError(f"The file {text} does not exist; expected an .npz file with x, edge_index and y.", advice)
+        return Reference("recipe", text, path=path, class_name=class_name or "")
+    what = "a Python file with a class that derives from pygsage.Recipe"
+    raise DatasetError(f"The file {file} does not exist; expected {what}.", _near_file(path, "*.py"))
+
+
+def _parse_file(text: str, path: Path) -> Reference:
+    suffix = path.suffix.lower()
+    kind, what = _FILE_KINDS[suffix]
+    if os.path.isfile(path):
+        return Reference(kind, text, path=path)
+    raise DatasetError(f"The file {text} does not exist; expected {what}.", _near_file(path, f"*{suffix}"))
+
+
+def _near_file(path: Path, pattern: str) -> str:
+    if not os.path.isdir(path.parent):
+        return f"The folder {path.parent} does not exist either."
+    near = get_close_matches(path.name, sorted(p.name for p in path.parent.glob(pattern)), n=1)
+    return f"Did you mean {path.parent / near[0]}?" if near else ""
 
 
 def _folder(text: str, path: Path) -> DatasetError:
@@ -126,14 +172,14 @@ def _folder(text: str, path: Path) -> DatasetError:
 
 def _not_known(text: str, path: Path) -> DatasetError:
     suffix = path.suffix.lower()
-    if suffix in (".pt", ".pth", ".pkl", ".pickle"):
+    if suffix in (".pkl", ".pickle"):
         return DatasetError(
             f"{text} is a pickled file, which can run code when it is read; expected {_KINDS}.", _HOW_TO_NPZ
         )
     exists = os.path.exists(path)
     if exists or (suffix and "/" in text):
         missing = "" if exists else " and does not exist"
-        return DatasetError(f"{text} is not an .npz file{missing}; expected {_KINDS}.", _HOW_TO_NPZ)
+        return DatasetError(f"{text} is not a file that is read{missing}; expected {_KINDS}.", _HOW_TO_NPZ)
     return DatasetError(f"No dataset is called {text}; expected {_KINDS}.", _nearest(text))
 
 

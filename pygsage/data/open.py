@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from pygsage.config import TrainConfig, parse_split
-from pygsage.data.checks import check_edges, check_features, check_labels
+from pygsage.data.checks import check_edges, check_features
 from pygsage.data.csc import build_csc
 from pygsage.data.graph import Graph
+from pygsage.data.labels import Labels, check_targets
 from pygsage.data.names import parse_reference
 from pygsage.data.options import add_self_loops, normalize_features, to_undirected
 from pygsage.data.raw import RawGraph
@@ -31,8 +32,8 @@ def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
     x, raw.x = check_features(raw), None
     num_nodes = len(x)
     edge_index, raw.edge_index = check_edges(raw, num_nodes), None
-    y, num_classes = check_labels(raw, num_nodes)
-    splits = _choose_splits(raw, y, config, need_split)
+    labels = check_targets(raw, num_nodes, config.task, config.ignore_label)
+    splits = _choose_splits(raw, labels, config, need_split)
     edge_id = None
     if config.undirected:
         edge_index, edge_id = to_undirected(edge_index, edge_id, num_nodes)
@@ -49,10 +50,11 @@ def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
         indices=indices,
         edge_id=perm if edge_id is None else edge_id[perm],
         x=x,
-        y=y,
+        y=labels.y,
         splits=splits,
-        num_classes=num_classes,
+        num_classes=labels.num_classes,
         notes=tuple(raw.notes),
+        task=labels.task,
     )
 
 
@@ -79,8 +81,9 @@ def read_source(config: TrainConfig) -> RawGraph:
     return read_pyg(reference, config.root, offline=config.offline)
 
 
-def _choose_splits(raw: RawGraph, y: Tensor, config: TrainConfig, need_split: bool) -> dict[str, Tensor]:
+def _choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split: bool) -> dict[str, Tensor]:
     kind, numbers = parse_split(config.split)
+    y = labels.by_node
     if kind != "public":
         if config.split_id is not None:
             raise ConfigError(
@@ -90,6 +93,11 @@ def _choose_splits(raw: RawGraph, y: Tensor, config: TrainConfig, need_split: bo
         if kind == "random":
             splits = random_splits(y, numbers, config.seed)
         else:
+            if labels.task != "classes":
+                raise ConfigError(
+                    f"--split {config.split} needs classes, and the labels are of the task {labels.task}.",
+                    "Type for example --split random:.6/.2/.2.",
+                )
             splits = per_class_splits(raw, y, int(numbers[0]), int(numbers[1]), config.seed)
         return check_splits(raw, splits, y)
     split_id, num_splits = config.split_id, count_public_splits(raw)
@@ -99,7 +107,7 @@ def _choose_splits(raw: RawGraph, y: Tensor, config: TrainConfig, need_split: bo
     if not need_split and num_splits > 1 and split_id is None:
         raw.notes.append(f"The dataset has {num_splits} splits; shown is --split-id 0.")
         split_id = 0
-    return public_splits(raw, y, split_id)
+    return public_splits(raw, y, split_id, labels.ignored)
 
 
 def _note_direction(raw: RawGraph, indptr: Tensor, splits: dict[str, Tensor], config: TrainConfig) -> None:

@@ -19,12 +19,15 @@ def count_public_splits(raw: RawGraph) -> int:
     return max((int(m.size(1)) for k, m in raw.splits.items() if k.endswith("_mask") and _is_table(m)), default=1)
 
 
-def public_splits(raw: RawGraph, y: Tensor, split_id: int | None = None) -> dict[str, Tensor]:
+def public_splits(
+    raw: RawGraph, y: Tensor, split_id: int | None = None, ignored: Tensor | None = None
+) -> dict[str, Tensor]:
     """The source's own splits as int64 node ids: masks in ascending order, index arrays in the order given.
 
     Args:
         y: Checked labels, int64 `[N]`, -1 for none.
         split_id: Which column, when the masks are `[N, S]`.
+        ignored: bool `[N]`: nodes to leave out of every split.
 
     Raises:
         DatasetError: when there is none for training, or one is malformed, out of range, empty, unlabelled, or
@@ -46,6 +49,8 @@ def public_splits(raw: RawGraph, y: Tensor, split_id: int | None = None) -> dict
         value = value.detach().cpu()
         is_mask = key.endswith("_mask")
         splits[name] = _from_mask(raw, key, value, len(y), split_id) if is_mask else _from_ids(raw, key, value, len(y))
+    if ignored is not None:
+        splits = {name: ids[~ignored[ids]] for name, ids in splits.items()}
     return check_splits(raw, {name: splits[name] for name in SPLITS if name in splits}, y)
 
 
