@@ -7,6 +7,7 @@ options that say how to run rather than what to compute: they are not written to
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +15,10 @@ from typing import Any, Literal
 from pygsage.errors import ConfigError
 
 Split = Literal["train", "val", "test", "all"]
+LOWER_IS_BETTER = frozenset({"loss", "mae", "rmse"})  # of the scores; of all others the higher is the better
 
 
-def option(default: Any, help: str, **metadata: bool) -> Any:
+def option(default: Any, help: str, **metadata: bool | str) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
 
 
@@ -30,10 +32,12 @@ class TrainConfig:
 
     dataset: str = option(
         "digits",
-        "digits, path/to/graph.npz, or pyg:CLASS/NAME such as pyg:Planetoid/Cora",
+        "digits, path/to/graph.npz or .pt, path/to/recipe.py, ogbn-arxiv, or pyg:CLASS/NAME such as pyg:Planetoid/Cora",
         positional=True,
     )
-    root: str | None = option(None, "folder of raw data for pyg: datasets (default: the user's cache)")
+    root: str | None = option(
+        None, "folder of raw data for pyg: and ogbn- datasets (default: the user's cache) and recipes (their own)"
+    )
     run_dir: str | None = option(None, "where the run is kept (default: runs/DATASET-TIME)", transient=True)
     resume: bool = option(False, "go on from the last checkpoint of --run-dir", transient=True)
     dry_run: bool = option(False, "check everything, say what would be done, train nothing", transient=True)
@@ -89,7 +93,10 @@ class TrainConfig:
         "per-class:20/30: train and val nodes of each class, the rest test",
     )
     split_id: int | None = option(None, "which of the dataset's splits, when it has several")
-    normalize_features: bool = option(False, "scale each node's features to sum to one")
+    normalize_features: bool = option(False, "scale features as PyG's NormalizeFeatures: each node's sum to one")
+    relabel: bool = option(
+        False, "node ids are any whole numbers: those in node_id, or those in edge_index in ascending order"
+    )
     undirected: bool = option(False, "add the reverse of every edge")
     self_loops: bool = option(False, "add an edge from each node to itself where there is none")
 
@@ -99,16 +106,21 @@ class TrainConfig:
     sampler_threads: int | None = option(
         None, "threads that prepare batches in each process (default: 1 or 2, by cores)", transient=True
     )
+    memory_limit: str | None = option(
+        None, "RAM that the job may take, such as 8GiB (default: what is available)", transient=True
+    )
     checkpoint_every_s: float = option(
         300.0, "seconds between checkpoints inside an epoch; one is written after each epoch anyway", transient=True
     )
     offline: bool = option(False, "never use the network", transient=True)
+    trust_pickle: bool = option(False, "read .pt files that can run code when they are read", transient=True)
     quiet: bool = option(False, "print only the result", transient=True)
     json: bool = option(False, "print the result as one JSON object on the last line", transient=True)
 
     def __post_init__(self) -> None:
-        # YAML and callers give lists; a frozen dataclass is compared and hashed by tuples.
-        object.__setattr__(self, "fanouts", tuple(self.fanouts))
+        # YAML and callers give lists, or one number; a frozen dataclass is compared and hashed by tuples.
+        given: Any = self.fanouts
+        object.__setattr__(self, "fanouts", tuple(given) if isinstance(given, (list, tuple)) else (given,))
         for f in fields(self):
             _check_type(f.name, getattr(self, f.name), str(f.type))
         _check_fanouts(self.fanouts)
@@ -129,6 +141,8 @@ class TrainConfig:
                 raise ConfigError(f"{flag(name)} is {value:g}; expected a finite number of at least {least:g}.")
         parse_split(self.split)
         parse_gpus(self.gpus)
+        if self.memory_limit is not None:
+            parse_size(self.memory_limit, "--memory-limit")
         if self.resume and self.run_dir is None:
             raise ConfigError("--resume needs to know which run to go on with.", "Add --run-dir RUN.")
 
@@ -149,9 +163,9 @@ class TrainConfig:
                 raise ConfigError(
                     f"{origin} sets '{name}', which is no option of pygsage train.", _nearest(str(name), known)
                 )
-        if isinstance(values.get("fanouts"), str):
-            values = {**values, "fanouts": parse_fanouts(values["fanouts"])}
         try:
+            if isinstance(values.get("fanouts"), str):
+                values = {**values, "fanouts": parse_fanouts(values["fanouts"])}
             return replace(self, **values)
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error.found}", error.advice) from None
@@ -163,10 +177,13 @@ class PredictConfig:
 
     run: str = option("", "a run directory", positional=True)
     split: Split = option("test", "which nodes, in the order of the dataset's split; all: every node by id")
-    embeddings: bool = option(False, "write the last hidden layer instead of the raw scores (before softmax or sigmoid) or values")
+    embeddings: bool = option(
+        False, "write the last hidden layer instead of the raw scores (before softmax or sigmoid) or the values"
+    )
     output: str = option("", "the .npy file to write", short="-o")
     root: str | None = option(None, "folder of raw data, when it has moved since training")
     offline: bool = option(False, "never use the network")
+    trust_pickle: bool = option(False, "read .pt files that can run code when they are read")
     quiet: bool = option(False, "print nothing but errors")
     json: bool = option(False, "print the result as one JSON object on the last line")
 
@@ -178,12 +195,43 @@ class PredictConfig:
 
 
 @dataclass(frozen=True)
+class ConvertConfig:
+    """Options of `pygsage convert`."""
+
+    dataset: str = option(
+        "", "pyg:CLASS/NAME, path/to/recipe.py, the folder of a store, or one graph as for train", positional=True
+    )
+    out: str = option("", "the folder to be made", positional=True)
+    root: str | None = option(None, "folder of raw data for pyg:, ogbn- and recipe datasets")
+    backend: Literal["columnar", "sqlite", "rocksdb"] = option(
+        "columnar", "columnar is the fastest; sqlite and rocksdb hold one row a graph"
+    )
+    overwrite: bool = option(False, "replace what is there, once the new one is whole; forget an unfinished one")
+    resume: bool = option(False, "go on with a conversion that was interrupted")
+    missing: Literal["refuse", "keep"] = option(
+        "refuse", "when some graphs lack an attribute: refuse, or keep it missing there"
+    )
+    on_error: Literal["stop", "skip"] = option("stop", "at a graph that cannot be written: stop, or skip it")
+    offline: bool = option(False, "never use the network")
+    trust_pickle: bool = option(False, "read .pt files that can run code when they are read")
+    quiet: bool = option(False, "print nothing but errors")
+    json: bool = option(False, "print the answer as one JSON object on the last line")
+
+    def __post_init__(self) -> None:
+        if not self.dataset or not self.out:
+            raise ConfigError("convert needs a dataset and a folder to make.", "Type: pygsage convert DATASET OUT")
+        if self.overwrite and self.resume:
+            raise ConfigError("--overwrite begins anew, and --resume goes on.", "Leave one of them out.")
+
+
+@dataclass(frozen=True)
 class InfoConfig:
     """Options of `pygsage info`."""
 
     target: str = option("digits", "a dataset, as for train, or a run directory", positional=True)
-    root: str | None = option(None, "folder of raw data for pyg: datasets")
+    root: str | None = option(None, "folder of raw data for pyg:, ogbn- and recipe datasets")
     offline: bool = option(False, "never use the network")
+    trust_pickle: bool = option(False, "read .pt files that can run code when they are read")
     json: bool = option(False, "print the answer as one JSON object")
 
 
@@ -258,6 +306,19 @@ def parse_split(text: str) -> tuple[str, tuple[float, ...]]:
             "Type for example --split random:.6/.2/.2 or --split per-class:20/30.",
         )
     return kind, numbers
+
+
+def parse_size(text: str, name: str) -> int:
+    """Reads `8GiB`, `512 MiB` or a number of bytes; `name` is the option's, for the error.
+
+    Raises:
+        ConfigError: when it is no size above zero.
+    """
+    words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])iB)?\s*", text, re.IGNORECASE)
+    size = int(float(words[1]) * 1024 ** " KMGT".index((words[2] or " ").upper())) if words else 0
+    if size < 1:
+        raise ConfigError(f"{name} is {text!r}; expected a size such as 8GiB, 512MiB or a number of bytes.")
+    return size
 
 
 def read_config_file(path: str | Path) -> dict[str, Any]:

@@ -56,6 +56,9 @@ def check_collectives(world):
         {"rank": r, "pad": "y" * (1000 * r)} for r in range(size)
     ]
     assert world.gather(bytes([rank])) == [bytes([r]) for r in range(size)]
+    rows = torch.full((rank, 2), float(rank))  # none on rank 0
+    assert world.gather_rows(rows).tolist() == [[float(r)] * 2 for r in range(size) for _ in range(r)]
+    assert world.gather_rows(torch.empty(0, 3)).shape == (0, 3)
 
 def check_barrier(wait, name, waits_for):
     # Nobody is past the barrier before all have reached it.
@@ -219,6 +222,7 @@ def test_one_process_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
             assert world.broadcast((1, 2)) == [1, 2]  # as with several ranks
             assert world.local_broadcast(b"x") == b"x"
             assert world.gather({"a": 1}) == [{"a": 1}]
+            assert world.gather_rows(torch.ones(2, 1)).tolist() == [[1.0], [1.0]]
             world.barrier()
             world.local_barrier()
 

@@ -7,11 +7,16 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pygsage.cli.parser import parse
-from pygsage.config import InfoConfig, TrainConfig, read_config_file
+from pygsage.config import LOWER_IS_BETTER, InfoConfig, TrainConfig, read_config_file
 from pygsage.errors import RunError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pygsage.data.graph import Graph
 
 _MOST_CLASSES = 40  # lines of the table; --json has every class
 
@@ -27,6 +32,9 @@ def run(argv: Sequence[str]) -> int:
     if any(os.path.isfile(folder / name) for name in ("config.yaml", "metrics.jsonl")):
         answer = describe_run(folder)
         text = run_text(answer)
+    elif os.path.isfile(folder / "manifest.json"):
+        answer = describe_folder(folder)
+        text = dataset_text(answer)
     else:
         answer = describe_dataset(config)
         text = dataset_text(answer)
@@ -35,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def describe_run(folder: Path) -> dict[str, Any]:
-    """What a run directory says of its run, as plain values: dataset, config, epochs, best epoch, scores.
+    """What a run directory says of its run, as plain values: dataset, config, epochs, metric, best epoch, scores.
 
     Raises:
         RunError: when it has no config, or its metrics cannot be read.
@@ -45,14 +53,18 @@ def describe_run(folder: Path) -> dict[str, Any]:
     options = read_config_file(folder / "config.yaml")
     events = _read_events(folder / "metrics.jsonl")
     validations = [event for event in events if event["event"] == "val"]
-    best = max(validations, key=lambda event: _score(event), default=None)  # the first of equals, as in training
     tests = [event for event in events if event["event"] == "test"]
+    metric = _metric(options, [*validations, *tests])
+    best = max(
+        validations, key=lambda event: _score(event, metric), default=None
+    )  # the first of equals, as in training
     return {
         "kind": "run",
         "run_dir": str(folder),
         "dataset": options.get("dataset"),
         "config": options,
         "epochs": max((int(event["epoch"]) for event in events if event["event"] == "epoch"), default=0),
+        "metric": metric,
         "best_epoch": best["epoch"] if best else None,
         "val": _metrics(best),
         "test": _metrics(tests[-1] if tests else None),
@@ -65,7 +77,7 @@ def run_text(answer: dict[str, Any]) -> str:
     lines = [f"run          {answer['run_dir']}", f"dataset      {answer['dataset']}"]
     lines.append(f"epochs       {answer['epochs']}")
     if answer["best_epoch"] is not None:
-        lines.append(f"best epoch   {answer['best_epoch']} (on validation)")
+        lines.append(f"best epoch   {answer['best_epoch']} (on validation, by {answer['metric']})")
     for split in ("val", "test"):
         if answer[split]:
             shown = ", ".join(f"{name} {_number(value)}" for name, value in answer[split].items())
@@ -77,23 +89,37 @@ def run_text(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def describe_folder(folder: Path) -> dict[str, Any]:
+    """What the folder of a saved graph holds, as `describe_dataset`.
+
+    Raises:
+        DatasetError: when it is damaged or another's.
+    """
+    from pygsage.data.graph import Graph
+
+    return {**_describe(Graph.open(folder)), "folder": str(folder)}
+
+
 def describe_dataset(config: InfoConfig) -> dict[str, Any]:
-    """What a dataset holds, as plain values: counts, degrees, splits, classes, bytes, notes.
+    """What a dataset holds, as plain values: counts, degrees, splits, labels, bytes, notes.
 
     Raises:
         DatasetError: when it cannot be read or is malformed.
     """
-    import torch
-
     from pygsage.data.open import open_graph
 
-    wanted = TrainConfig(dataset=config.target, root=config.root, offline=config.offline)
-    graph = open_graph(wanted, need_split=False)
+    wanted = TrainConfig(
+        dataset=config.target, root=config.root, offline=config.offline, trust_pickle=config.trust_pickle
+    )
+    return _describe(open_graph(wanted, need_split=False))
+
+
+def _describe(graph: Graph) -> dict[str, Any]:
     degrees = graph.indptr.diff()
     connected = degrees > 0
     connected[graph.indices.long()] = True
-    labels = {"all": graph.y[graph.y >= 0]} | {name: graph.y[ids] for name, ids in graph.splits.items()}
-    counts = {name: torch.bincount(y, minlength=graph.num_classes).tolist() for name, y in labels.items()}
+    labels = {"all": graph.y} | {name: graph.y[ids] for name, ids in graph.splits.items()}
+    known = graph.y >= 0 if graph.task == "classes" else ~graph.y.isnan().all(1)
     arrays = graph.arrays()
     return {
         "kind": "dataset",
@@ -101,8 +127,10 @@ def describe_dataset(config: InfoConfig) -> dict[str, Any]:
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
         "num_features": graph.num_features,
+        "task": graph.task,
+        "num_outputs": graph.num_outputs,
         "num_classes": graph.num_classes,
-        "num_labelled": len(labels["all"]),
+        "num_labelled": int(known.sum()),
         "in_degree": {
             "min": int(degrees.min()),
             "mean": graph.num_edges / graph.num_nodes,
@@ -111,7 +139,7 @@ def describe_dataset(config: InfoConfig) -> dict[str, Any]:
         },
         "num_isolated": int((~connected).sum()),
         "splits": {name: len(ids) for name, ids in graph.splits.items()},
-        "classes": [{name: counts[name][label] for name in counts} for label in range(graph.num_classes)],
+        **_labels(graph, labels),
         "arrays": {
             name: {
                 "dtype": str(array.dtype).removeprefix("torch."),
@@ -125,6 +153,30 @@ def describe_dataset(config: InfoConfig) -> dict[str, Any]:
     }
 
 
+def _labels(graph: Graph, labels: dict[str, Tensor]) -> dict[str, Any]:
+    """A row for each class, label or target, with a cell for all nodes and for each split."""
+    if graph.task == "classes":
+        counts = {name: y[y >= 0].bincount(minlength=graph.num_classes).tolist() for name, y in labels.items()}
+        return {"classes": [{name: counts[name][label] for name in counts} for label in range(graph.num_classes)]}
+    describe = _positives if graph.task == "multilabel" else _spread
+    cells = {name: [describe(column) for column in y.unbind(1)] for name, y in labels.items()}
+    rows = [{name: cells[name][column] for name in cells} for column in range(graph.num_outputs)]
+    return {"classes": [], "labels" if graph.task == "multilabel" else "targets": rows}
+
+
+def _positives(column: Tensor) -> dict[str, int]:
+    known = column[~column.isnan()]
+    return {"known": len(known), "positive": int(known.double().sum())}
+
+
+def _spread(column: Tensor) -> dict[str, Any]:
+    known = column[~column.isnan()].double()
+    if not len(known):
+        return {"known": 0, "min": None, "mean": None, "max": None, "std": None}
+    found = {"min": known.min(), "mean": known.mean(), "max": known.max(), "std": known.std(correction=0)}
+    return {"known": len(known), **{name: float(value) for name, value in found.items()}}
+
+
 def dataset_text(answer: dict[str, Any]) -> str:
     """A dataset's description for people."""
     degree = answer["in_degree"]
@@ -134,7 +186,7 @@ def dataset_text(answer: dict[str, Any]) -> str:
         f"edges        {answer['num_edges']:,} directed",
         f"in-degree    {degree['min']:,} to {degree['max']:,}, mean {degree['mean']:.1f}; {degree['none']:,} without",
         f"features     {answer['num_features']:,}",
-        f"labels       {answer['num_labelled']:,} nodes, {answer['num_classes']:,} classes",
+        f"labels       {answer['num_labelled']:,} nodes, {_kinds(answer)}",
     ]
     shown = ", ".join(f"{name} {size:,}" for name, size in answer["splits"].items())
     lines.append(f"splits       {shown or 'none'}")
@@ -142,15 +194,38 @@ def dataset_text(answer: dict[str, Any]) -> str:
     for name, array in answer["arrays"].items():
         shape = " x ".join(f"{n:,}" for n in array["shape"])
         lines.append(f"  {name:<11} {array['dtype']} {shape}, {_size(array['bytes'])}")
-    names = list(answer["classes"][0])
-    width = max(len(f"{answer['num_nodes']:,}"), 5)
-    lines.append("class        " + "  ".join(f"{name:>{width}}" for name in names))
-    for label, row in enumerate(answer["classes"][:_MOST_CLASSES]):
-        lines.append(f"  {label:<11}" + "  ".join(f"{row[name]:>{width},}" for name in names))
-    if len(answer["classes"]) > _MOST_CLASSES:
-        lines.append(f"  … {len(answer['classes']) - _MOST_CLASSES:,} more: see --json")
+    lines += _table(answer)
     lines += [f"note: {note}" for note in answer["notes"]]
     return "\n".join(lines)
+
+
+def _kinds(answer: dict[str, Any]) -> str:
+    """What the labels are, such as `7 classes`."""
+    if answer["task"] == "classes":
+        return f"{answer['num_classes']:,} classes"
+    plural = "s" if answer["num_outputs"] > 1 else ""
+    what = "label" if answer["task"] == "multilabel" else "target"
+    return f"{answer['num_outputs']:,} {what}{plural}, {answer['task']}"
+
+
+def _table(answer: dict[str, Any]) -> list[str]:
+    title, key, cell = {
+        "classes": ("class", "classes", lambda value: f"{value:,}"),
+        "multilabel": ("label", "labels", lambda value: f"{value['positive']:,} of {value['known']:,}"),
+        "regression": ("target", "targets", _mean_and_spread),
+    }[answer["task"]]
+    rows = answer[key]
+    shown = [[cell(value) for value in row.values()] for row in rows[:_MOST_CLASSES]]
+    width = max(5, *(len(text) for row in shown for text in row))
+    lines = [f"{title:<13}" + "  ".join(f"{name:>{width}}" for name in rows[0])]
+    lines += [f"  {number:<11}" + "  ".join(f"{text:>{width}}" for text in row) for number, row in enumerate(shown)]
+    if len(rows) > _MOST_CLASSES:
+        lines.append(f"  … {len(rows) - _MOST_CLASSES:,} more: see --json")
+    return lines
+
+
+def _mean_and_spread(value: dict[str, Any]) -> str:
+    return f"{value['mean']:.4g} ± {value['std']:.4g} of {value['known']:,}" if value["known"] else "none"
 
 
 def _read_events(path: Path) -> list[dict[str, Any]]:
@@ -174,13 +249,24 @@ def _read_events(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def _score(event: dict[str, Any]) -> float:
-    score = float(event.get("accuracy", math.nan))
-    return -math.inf if math.isnan(score) else score
+def _metric(options: dict[str, Any], scored: list[dict[str, Any]]) -> str:
+    """The score that chose the best epoch: what training wrote beside the scores, or what it was told."""
+    told = str(options.get("metric", "auto"))
+    written = next((str(event["metric"]) for event in reversed(scored) if "metric" in event), told)
+    return "accuracy" if written == "auto" else written
+
+
+def _score(event: dict[str, Any], metric: str) -> float:
+    """The higher the better."""
+    try:
+        score = float(event.get(metric, math.nan))
+    except (TypeError, ValueError):
+        score = math.nan
+    return -math.inf if math.isnan(score) else -score if metric in LOWER_IS_BETTER else score
 
 
 def _metrics(event: dict[str, Any] | None) -> dict[str, Any]:
-    kept = {name: value for name, value in (event or {}).items() if name not in ("event", "epoch", "seconds")}
+    kept = {name: value for name, value in (event or {}).items() if name not in ("event", "epoch", "metric", "seconds")}
     # JSON has no NaN.
     return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in kept.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,6 +13,8 @@ from pygsage.errors import PygsageError
 COMMANDS = {
     "train": "train GraphSAGE on a dataset",
     "predict": "write scores or embeddings of a finished run",
+    "estimate-memory": "say what a dataset takes in memory, and whether it fits, before it is read",
+    "convert": "write a dataset of many graphs to disk, in a form that is read from there",
     "info": "describe a dataset or a run",
     "doctor": "say what is installed and which limits are in force",
 }
@@ -19,7 +22,17 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status: 0 done, 2 the user's input, 1 ours, 143 after SIGTERM."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader of our output, such as head, has seen enough; the flush at exit must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0 if words else 2
@@ -31,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pygsage: there is no command '{command}'.\n\n{usage()}", file=sys.stderr)
         return 2
     try:
-        module = import_module(f"pygsage.cli.{command}")
+        module = import_module(f"pygsage.cli.{command.replace('-', '_')}")
         status: int = module.run(words[1:])
         return status
     except PygsageError as error:
@@ -39,13 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
-        sys.stderr.close()
-        return 141
 
 
 def usage() -> str:
     """The text of `pygsage --help`."""
     lines = ["usage: pygsage COMMAND [OPTIONS]", "", "GraphSAGE on any PyG dataset, on every device.", "", "commands:"]
-    lines += [f"  {name:<9} {purpose}" for name, purpose in COMMANDS.items()]
+    lines += [f"  {name:<15} {purpose}" for name, purpose in COMMANDS.items()]
     return "\n".join([*lines, "", "pygsage COMMAND --help lists a command's options."])

@@ -28,10 +28,11 @@ def parse(options: type[Options], argv: Sequence[str], command: str, defaults: d
         told = arg(help=f.metadata["help"].replace("%", "%%"), aliases=(short,) if short else None)
         kind: Any = Annotated[hints[f.name], told]
         if f.metadata.get("positional"):
-            kind = Positional[kind]
+            kind = Annotated[kind, Positional]
         spec.append((f.name, kind, field(default=defaults.get(f.name, f.default))))
-    parsed = tyro.cli(
-        make_dataclass(options.__name__, spec),
+    spec_class: type[Any] = make_dataclass(options.__name__, spec)
+    parsed: Any = tyro.cli(
+        spec_class,
         prog=f"pygsage {command}",
         description=(options.__doc__ or "").strip().split("\n")[0],
         args=list(argv),

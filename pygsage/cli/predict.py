@@ -25,7 +25,12 @@ def run(argv: Sequence[str]) -> int:
     from pygsage.training.predict import predict
 
     scores = predict(
-        config.run, config.split, embeddings=config.embeddings, root=config.root, offline=config.offline
+        config.run,
+        config.split,
+        embeddings=config.embeddings,
+        root=config.root,
+        offline=config.offline,
+        trust_pickle=config.trust_pickle,
     )
     content = io.BytesIO()
     np.save(content, scores)

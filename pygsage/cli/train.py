@@ -53,7 +53,8 @@ def resolve(argv: Sequence[str]) -> TrainConfig:
     if typed["resume"] and typed["run_dir"] is not None:
         defaults |= _resumed(Path(typed["run_dir"]), named=bool(typed["dataset"] or defaults.get("dataset")))
     dataset = typed["dataset"] or defaults.get("dataset") or "digits"
-    base = TrainConfig().with_values({**dataset_defaults(dataset), **defaults, "dataset": dataset}, origin)
+    own = dataset_defaults(dataset) if isinstance(dataset, str) else {}  # a file may hold anything
+    base = TrainConfig().with_values({**own, **defaults, "dataset": dataset}, origin)
     values = parse(_TrainOptions, argv, "train", {f.name: getattr(base, f.name) for f in fields(base)})
     del values["config"]
     return TrainConfig(**values)

@@ -8,7 +8,7 @@ from torch import Tensor
 from pygsage.data.raw import RawGraph
 from pygsage.errors import DatasetError
 
-_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CHUNK_VALUES = 1 << 22  # values looked at in one go, so that a check costs no second copy
 
@@ -19,13 +19,15 @@ def check_features(raw: RawGraph) -> Tensor:
     Raises:
         DatasetError: when they are missing, not `[N, F]`, not numbers, or not finite.
     """
-    x = _tensor(raw, "x")
+    x = _part(raw, "x")
     if x.layout != torch.strided:
         x = _dense(raw, x)
     if x.dim() != 2 or x.size(0) == 0 or x.size(1) == 0:
         advice = "For one feature a node: x.reshape(-1, 1)." if x.dim() == 1 and len(x) else ""
-        raise DatasetError(f"{raw.origin}: x is {_shape(x)}; expected [nodes, features], at least one of each.", advice)
-    if x.dtype not in (*_INTEGERS, *_FLOATS, torch.bool):
+        raise DatasetError(
+            f"{raw.origin}: x is {shape_of(x)}; expected [nodes, features], at least one of each.", advice
+        )
+    if x.dtype not in (*INTEGERS, *_FLOATS, torch.bool):
         raise DatasetError(f"{raw.origin}: x is of dtype {_dtype(x)}; expected real numbers.", "Cast it to float32.")
     given, x = x, x.to(torch.float32).contiguous()
     for start, rows in _chunks(x):
@@ -45,30 +47,40 @@ def check_edges(raw: RawGraph, num_nodes: int) -> Tensor:
     Raises:
         DatasetError: when they are missing, transposed, not integers, or out of range.
     """
-    edge_index = _tensor(raw, "edge_index")
+    edge_index = check_edge_list(raw)
+    if edge_index.numel() == 0:
+        raw.notes.append("The graph has no edges: each node is classified by its own features.")
+    elif int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes:
+        raise _out_of_range(raw, edge_index, num_nodes)
+    return edge_index
+
+
+def check_edge_list(raw: RawGraph) -> Tensor:
+    """The edges as int64 `[2, E]` in RAM, whatever the ids.
+
+    Raises:
+        DatasetError: when they are missing, transposed, or not integers.
+    """
+    edge_index = _part(raw, "edge_index")
     if edge_index.layout != torch.strided:
         raise DatasetError(
-            f"{raw.origin}: edge_index is a sparse matrix of shape {_shape(edge_index)}; expected ids [2, edges].",
+            f"{raw.origin}: edge_index is a sparse matrix of shape {shape_of(edge_index)}; expected ids [2, edges].",
             "Convert it with torch_geometric.utils.to_edge_index.",
         )
     if edge_index.numel() == 0:  # an empty list is often float, as torch.empty(2, 0) is
-        raw.notes.append("The graph has no edges: each node is classified by its own features.")
         return torch.empty(2, 0, dtype=torch.int64)
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         turned = edge_index.dim() == 2 and edge_index.size(1) == 2
         advice = "Is it transposed? Store edge_index.T." if turned else "Row 0 holds sources, row 1 destinations."
-        raise DatasetError(f"{raw.origin}: edge_index is {_shape(edge_index)}; expected [2, edges].", advice)
-    if edge_index.dtype not in _INTEGERS:
+        raise DatasetError(f"{raw.origin}: edge_index is {shape_of(edge_index)}; expected [2, edges].", advice)
+    if edge_index.dtype not in INTEGERS:
         raise DatasetError(
             f"{raw.origin}: edge_index is of dtype {_dtype(edge_index)}; expected integer node ids.",
             "Store edge_index.astype('int64'), after making sure that the ids were never rounded.",
         )
     if edge_index.size(1) == 2:
         raw.notes.append("edge_index is [2, 2], which reads both ways: row 0 is taken as sources.")
-    edge_index = edge_index.to(torch.int64).contiguous()
-    if int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes:
-        raise _out_of_range(raw, edge_index, num_nodes)
-    return edge_index
+    return edge_index.to(torch.int64).contiguous()
 
 
 def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
@@ -79,18 +91,19 @@ def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
     Raises:
         DatasetError: when they are missing, of the wrong length, not whole numbers, or hardly classes.
     """
-    y = _tensor(raw, "y")
+    y = _part(raw, "y")
+    check_dense(raw, "y", y)
     if y.dim() == 2 and y.size(1) == 1:
         y = y.squeeze(1)
-    if y.dim() == 2 and y.size(0) == num_nodes:
+    if y.dim() == 2 and y.size(0) == num_nodes and y.numel():
         raise _several_columns(raw, y)
     if y.dim() != 1 or y.size(0) != num_nodes:
-        advice = "One label for a whole graph is not trained yet." if y.numel() <= 1 < num_nodes else ""
-        found = f"{raw.origin}: y is {_shape(y)} and x has {num_nodes} rows"
+        advice = "One label for a whole graph is not trained yet." if y.numel() == 1 < num_nodes else ""
+        found = f"{raw.origin}: y is {shape_of(y)} and x has {num_nodes} rows"
         raise DatasetError(f"{found}; expected one label a node.", advice)
     if y.dtype in _FLOATS:
         y = _whole_numbers(raw, y)
-    elif y.dtype not in (*_INTEGERS, torch.bool):
+    elif y.dtype not in (*INTEGERS, torch.bool):
         raise DatasetError(f"{raw.origin}: y is of dtype {_dtype(y)}; expected integer classes.")
     y = y.to(torch.int64).contiguous().clamp(min=-1)
     num_classes = int(y.max()) + 1
@@ -105,21 +118,43 @@ def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
     return y, num_classes
 
 
-def _tensor(raw: RawGraph, key: str) -> Tensor:
+def to_cpu(raw: RawGraph, key: str, value: object) -> Tensor:
+    """An array of the source as a tensor in RAM, without its gradient; no copy where it is there already.
+
+    Raises:
+        DatasetError: when it is no tensor, or one without values.
+    """
+    if not isinstance(value, Tensor):
+        raise DatasetError(f"{raw.origin}: {key} is of type {type(value).__name__}; expected a tensor.")
+    if value.is_meta or value.is_nested or value.is_quantized:
+        kind = "on the meta device, without values" if value.is_meta else "nested" if value.is_nested else "quantized"
+        raise DatasetError(f"{raw.origin}: {key} is {kind}; expected a plain tensor.")
+    return value.detach().cpu()
+
+
+def check_dense(raw: RawGraph, key: str, value: Tensor) -> None:
+    """Refuses a sparse tensor.
+
+    Raises:
+        DatasetError: see above.
+    """
+    if value.layout != torch.strided:
+        raise DatasetError(f"{raw.origin}: {key} is a sparse tensor; expected a dense one.", f"Store {key}.to_dense().")
+
+
+def _part(raw: RawGraph, key: str) -> Tensor:
     value = getattr(raw, key)
     if value is None:
         advice = "A one-hot of the node's degree can serve as features." if key == "x" else ""
         raise DatasetError(f"{raw.origin} has no {key}; expected x, edge_index and y.", advice)
-    if not isinstance(value, Tensor):
-        raise DatasetError(f"{raw.origin}: {key} is of type {type(value).__name__}; expected a tensor.")
-    return value.detach().cpu()
+    return to_cpu(raw, key, value)
 
 
 def _dense(raw: RawGraph, x: Tensor) -> Tensor:
     num_bytes = 4 * x.numel()
     if num_bytes > 2**31:
         raise DatasetError(
-            f"{raw.origin}: x is a sparse matrix of shape {_shape(x)}, {num_bytes / 2**30:.1f} GiB as dense float32; "
+            f"{raw.origin}: x is a sparse matrix of shape {shape_of(x)}, {num_bytes / 2**30:.1f} GiB as dense float32; "
             "expected at most 2 GiB, since this version expands it.",
             "Reduce its columns, for example with sklearn.decomposition.TruncatedSVD, and store the result.",
         )
@@ -150,10 +185,14 @@ def _out_of_range(raw: RawGraph, edge_index: Tensor, num_nodes: int) -> DatasetE
     edge = int(outside.any(0).nonzero()[0])
     row = int(outside[:, edge].nonzero()[0])
     lowest, highest = int(edge_index.min()), int(edge_index.max())
+    y = raw.y
+    num_labels = len(y) if isinstance(y, Tensor) and y.dim() in (1, 2) else 0
     if lowest == 1 and highest == num_nodes:
         advice = "The ids seem to count from 1: subtract 1."
+    elif lowest >= 0 and num_nodes < num_labels and highest < num_labels:
+        advice = f"y has {num_labels} labels, which would do: is x transposed, or are rows missing?"
     else:
-        advice = "If ids have gaps, renumber them with numpy.unique(ids, return_inverse=True)."
+        advice = "If nodes have ids of their own, with gaps, add --relabel."
     return DatasetError(
         f"{raw.origin}: edge {edge} of edge_index has the {('source', 'destination')[row]} "
         f"{int(edge_index[row, edge])}, and x has {num_nodes} rows; expected node ids from 0 to {num_nodes - 1} "
@@ -166,7 +205,7 @@ def _several_columns(raw: RawGraph, y: Tensor) -> DatasetError:
     one_hot = bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
     advice = "Each row holds a single 1: store y.argmax(1)." if one_hot else "Choose one column, or another --task."
     return DatasetError(
-        f"{raw.origin}: y is {_shape(y)}: several labels a node; expected one class a node.",
+        f"{raw.origin}: y is {shape_of(y)}: several labels a node; expected one class a node.",
         advice,
     )
 
@@ -174,7 +213,14 @@ def _several_columns(raw: RawGraph, y: Tensor) -> DatasetError:
 def _whole_numbers(raw: RawGraph, y: Tensor) -> Tensor:
     """Float labels as int64, NaN as -1; large public datasets store classes so."""
     labelled = ~torch.isnan(y)
-    odd = labelled & ((y != y.round()) | torch.isinf(y))
+    endless = torch.isinf(y)
+    if endless.any():
+        node = int(endless.nonzero()[0])
+        raise DatasetError(
+            f"{raw.origin}: y is {y[node].item():g} at node {node}; expected finite numbers.",
+            "NaN marks a label that is missing.",
+        )
+    odd = labelled & (y != y.round())
     if odd.any():
         node = int(odd.nonzero()[0])
         raise DatasetError(
@@ -199,7 +245,8 @@ def _note_classes(raw: RawGraph, y: Tensor, num_classes: int) -> None:
         raw.notes.append(f"Every labelled node has the class {num_classes - 1}: there is nothing to learn.")
 
 
-def _shape(tensor: Tensor) -> str:
+def shape_of(tensor: Tensor) -> str:
+    """A tensor's shape for an error, such as `[6, 2]`."""
     return "a single number" if tensor.dim() == 0 else str(list(tensor.shape))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pygsage.data.checks import check_labels
 from pygsage.data.raw import RawGraph
-from pygsage.errors import ConfigError, DatasetError
+from pygsage.errors import DatasetError
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def check_targets(raw: RawGraph, num_nodes: int, task: str = "auto", ignore_labe
         DatasetError: when they are missing, of the wrong shape, or not what the task takes.
     """
     y = raw.y
-    if not isinstance(y, Tensor) or y.dim() not in (1, 2) or len(y) != num_nodes or not _numbers(y) or y.numel() == 0:
+    if not isinstance(y, Tensor) or not _numbers(y) or y.dim() not in (1, 2) or len(y) != num_nodes or y.numel() == 0:
         check_labels(raw, num_nodes)  # says what is wrong with it
         raise DatasetError(f"{raw.origin}: y is {list(y.shape)} of {y.dtype}; expected [nodes] or [nodes, labels].")
     y = y.detach().cpu()
@@ -61,8 +61,9 @@ def check_targets(raw: RawGraph, num_nodes: int, task: str = "auto", ignore_labe
         task = _kind(table, known)
     if task == "classes":
         if ignored is not None and table.size(1) == 1:
-            raw.y = torch.where(ignored[:, 0], -1, table[:, 0].to(torch.int8) if y.dtype == torch.bool else table[:, 0])
             ignored = ignored[:, 0]
+            column = table[:, 0] if table.is_floating_point() else table[:, 0].to(torch.int64)  # -1 must fit
+            raw.y = torch.where(ignored, -1, column)
         classes, num_classes = check_labels(raw, num_nodes)
         return Labels(task, classes, num_classes, classes, ignored)
     if task == "multilabel":
@@ -86,7 +87,7 @@ def check_targets(raw: RawGraph, num_nodes: int, task: str = "auto", ignore_labe
 
 
 def _numbers(y: Tensor) -> bool:
-    return y.layout == torch.strided and not y.is_complex() and not y.is_quantized
+    return y.layout == torch.strided and not (y.is_complex() or y.is_quantized or y.is_nested or y.is_meta)
 
 
 def _kind(table: Tensor, known: Tensor) -> str:
@@ -114,13 +115,3 @@ def _check_binary(raw: RawGraph, table: Tensor, known: Tensor, told: str) -> Non
             "several labels; expected to know which.",
             "For classes store y.argmax(1); for several labels type --task multilabel.",
         )
-
-
-def check_task(task: str, class_weights: bool, metric: str) -> None:
-    """Refuses options that do not go with the labels.
-
-    Raises:
-        ConfigError: for class weights without classes.
-    """
-    if class_weights and task != "classes":
-        raise ConfigError(f"--class-weights needs classes, and the task is {task}.", "Leave --class-weights out.")

@@ -76,7 +76,7 @@ def parse_reference(text: str) -> Reference:
         return _parse_pyg(text)
     if not text.strip():
         raise DatasetError("The dataset has no name.", f"Type {_KINDS}.")
-    if re.match(r"ogb[nlg]?[-:_]|ogb$", text, re.IGNORECASE):
+    if re.match(r"ogb[nlg]?[-:_]|ogb$", text, re.IGNORECASE) and not os.path.isfile(text):
         return _parse_ogb(text)
     recipe = re.fullmatch(r"(?s)(.*\.py)(?::(.*))?", text)
     if recipe:
@@ -145,7 +145,13 @@ def _parse_file(text: str, path: Path) -> Reference:
     kind, what = _FILE_KINDS[suffix]
     if os.path.isfile(path):
         return Reference(kind, text, path=path)
-    raise DatasetError(f"The file {text} does not exist; expected {what}.", _near_file(path, f"*{suffix}"))
+    raise DatasetError(f"The file {_shown(text)} does not exist; expected {what}.", _near_file(path, f"*{suffix}"))
+
+
+def _shown(text: str) -> str:
+    """A name for an error: on one line, and no longer than that takes."""
+    short = text if len(text) <= 300 else f"{text[:300]}…"
+    return short if short.isprintable() else repr(short)
 
 
 def _near_file(path: Path, pattern: str) -> str:
@@ -179,8 +185,8 @@ def _not_known(text: str, path: Path) -> DatasetError:
     exists = os.path.exists(path)
     if exists or (suffix and "/" in text):
         missing = "" if exists else " and does not exist"
-        return DatasetError(f"{text} is not a file that is read{missing}; expected {_KINDS}.", _HOW_TO_NPZ)
-    return DatasetError(f"No dataset is called {text}; expected {_KINDS}.", _nearest(text))
+        return DatasetError(f"{_shown(text)} is not a file that is read{missing}; expected {_KINDS}.", _HOW_TO_NPZ)
+    return DatasetError(f"No dataset is called {_shown(text)}; expected {_KINDS}.", _nearest(text))
 
 
 def _nearest(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,8 +15,12 @@ from pygsage.data.labels import Labels, check_targets
 from pygsage.data.names import parse_reference
 from pygsage.data.options import add_self_loops, normalize_features, to_undirected
 from pygsage.data.raw import RawGraph
+from pygsage.data.relabel import relabel
 from pygsage.data.splits import check_splits, count_public_splits, per_class_splits, public_splits, random_splits
-from pygsage.errors import ConfigError
+from pygsage.data.take import raw_from_data
+from pygsage.errors import ConfigError, DatasetError
+
+GIVEN = "a graph given in Python"  # the name of a dataset that `pygsage.train` got as an object
 
 
 def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
@@ -28,9 +34,36 @@ def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    raw = read_source(config)
+    return _prepare(read_source(config), config, need_split)
+
+
+def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) -> Graph:
+    """The same for a PyG `Data`, or a PyG dataset that holds one, which is left as it is; `config.dataset` names it.
+
+    The graph shares the memory of `data.x` where its dtype allows that.
+
+    Raises:
+        DatasetError: when it is not what can be trained.
+        ConfigError: when an option does not go with it.
+    """
+    from torch_geometric.data import Dataset
+
+    num_graphs = 1
+    if isinstance(data, Dataset):
+        num_graphs = len(data)
+        data = data[0] if num_graphs == 1 else None
+    raw = raw_from_data(config.dataset, config.dataset, data, num_graphs)
+    if config.normalize_features and isinstance(raw.x, Tensor):
+        raw.x = raw.x.detach().clone()  # it is done in place
+    return _prepare(raw, config, need_split)
+
+
+def _prepare(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
     x, raw.x = check_features(raw), None
     num_nodes = len(x)
+    node_id = relabel(raw, num_nodes) if config.relabel else None
+    if raw.node_id is not None and not config.relabel:
+        raw.notes.append("Not used: node_id; if edge_index holds such ids, add --relabel.")
     edge_index, raw.edge_index = check_edges(raw, num_nodes), None
     labels = check_targets(raw, num_nodes, config.task, config.ignore_label)
     splits = _choose_splits(raw, labels, config, need_split)
@@ -55,6 +88,7 @@ def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
         num_classes=labels.num_classes,
         notes=tuple(raw.notes),
         task=labels.task,
+        node_id=node_id,
     )
 
 
@@ -64,9 +98,17 @@ def read_source(config: TrainConfig) -> RawGraph:
     Raises:
         DatasetError: when there is no such dataset, or it cannot be read.
     """
+    if config.dataset == GIVEN:
+        raise DatasetError(
+            "The run was trained on a graph that was given in Python; expected that graph again.",
+            "Call pygsage.predict(RUN, data=DATA), or pygsage.train(DATA, run_dir=RUN, resume=True).",
+        )
     reference = parse_reference(config.dataset)
-    if config.root is not None and reference.kind != "pyg":
-        raise ConfigError(f"--root goes with pyg: datasets; {config.dataset} needs none.", "Leave --root out.")
+    if config.root is not None and reference.kind not in ("ogb", "pyg", "recipe"):
+        raise ConfigError(
+            f"--root goes with pyg: datasets, ogbn- datasets and recipes; {config.dataset} needs none.",
+            "Leave --root out.",
+        )
     # Each source is loaded when it is used: scikit-learn and torch_geometric.datasets take a second each.
     if reference.kind == "digits":
         from pygsage.data.sources.digits import read_digits
@@ -76,6 +118,18 @@ def read_source(config: TrainConfig) -> RawGraph:
         from pygsage.data.sources.npz import read_npz
 
         return read_npz(reference)
+    if reference.kind == "pt":
+        from pygsage.data.sources.pt import read_pt
+
+        return read_pt(reference, trust_pickle=config.trust_pickle)
+    if reference.kind == "recipe":
+        from pygsage.data.sources.recipe import read_recipe
+
+        return read_recipe(reference, config.root)
+    if reference.kind == "ogb":
+        from pygsage.data.sources.ogb import read_ogb
+
+        return read_ogb(reference, config.root, offline=config.offline, quiet=config.quiet)
     from pygsage.data.sources.pyg import read_pyg
 
     return read_pyg(reference, config.root, offline=config.offline)
@@ -87,7 +141,8 @@ def _choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_spli
     if kind != "public":
         if config.split_id is not None:
             raise ConfigError(
-                f"--split-id picks one of the dataset's own splits; --split {config.split} makes a new one.",
+                f"--split-id picks one of the own splits of {raw.origin}, and --split {config.split} makes a new one; "
+                "expected one of the two options.",
                 "Leave one of them out.",
             )
         if kind == "random":
@@ -100,7 +155,7 @@ def _choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_spli
                 )
             splits = per_class_splits(raw, y, int(numbers[0]), int(numbers[1]), config.seed)
         return check_splits(raw, splits, y)
-    split_id, num_splits = config.split_id, count_public_splits(raw)
+    split_id, num_splits = config.split_id, count_public_splits(raw, len(y))
     if not need_split and num_splits == 0:
         raw.notes.append("The dataset has no training split: add --split random:.6/.2/.2 or --split per-class:20/30.")
         return {}

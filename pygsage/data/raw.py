@@ -19,6 +19,7 @@ class RawGraph:
         x, edge_index, y: Tensors of any shape and dtype, or None when the source has none.
         splits: The source's own splits by key: `train_mask`, `val_idx`, ….
         notes: Lines worth telling the user.
+        node_id: The user's own id of each row of x, int `[N]`, or None; looked at for `--relabel` only.
     """
 
     name: str
@@ -28,3 +29,4 @@ class RawGraph:
     y: Any
     splits: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    node_id: Any = None

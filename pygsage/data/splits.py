@@ -6,17 +6,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pygsage.data.checks import check_dense, shape_of, to_cpu
 from pygsage.data.raw import SPLITS, RawGraph
 from pygsage.errors import ConfigError, DatasetError
 
 _WHAT_TO_TYPE = "Type --split random:.6/.2/.2 or --split per-class:20/30."
 
 
-def count_public_splits(raw: RawGraph) -> int:
-    """How many splits the source brings: 0 when it has none for training, 1, or the columns of its masks."""
+def count_public_splits(raw: RawGraph, num_nodes: int) -> int:
+    """How many splits the source brings: 0 when it has none for training, 1, or the columns of its masks.
+
+    Raises:
+        DatasetError: when a mask is not `[N]` or `[N, S]`.
+    """
     if not any(key.startswith("train_") for key in raw.splits):
         return 0
-    return max((int(m.size(1)) for k, m in raw.splits.items() if k.endswith("_mask") and _is_table(m)), default=1)
+    num_splits = 1
+    for key, mask in raw.splits.items():
+        if key.endswith("_mask"):
+            mask = to_cpu(raw, key, mask)
+            _check_shape(raw, key, mask, num_nodes)
+            num_splits = max(num_splits, int(mask.size(1)) if mask.dim() == 2 else 1)
+    return num_splits
 
 
 def public_splits(
@@ -34,19 +45,21 @@ def public_splits(
             shares nodes with another.
         ConfigError: when `split_id` is needed and missing, out of range, or given without need.
     """
-    num_splits = count_public_splits(raw)
+    num_splits = count_public_splits(raw, len(y))
     if num_splits == 0:
         have = ", ".join(sorted(raw.splits)) or "none"
-        raise DatasetError(f"{raw.origin} has no training split (masks found: {have}).", _WHAT_TO_TYPE)
+        raise DatasetError(
+            f"{raw.origin} has no training split (masks found: {have}); expected train_mask or train_idx.",
+            _WHAT_TO_TYPE,
+        )
     _check_split_id(raw, num_splits, split_id)
     splits: dict[str, Tensor] = {}
     for key, value in raw.splits.items():
         name = key.rpartition("_")[0]
         if name in splits:
             raise DatasetError(f"{raw.origin} has both {name}_mask and {name}_idx; expected one of them.")
-        if not isinstance(value, Tensor):
-            raise DatasetError(f"{raw.origin}: {key} is of type {type(value).__name__}; expected an array.")
-        value = value.detach().cpu()
+        value = to_cpu(raw, key, value)
+        check_dense(raw, key, value)
         is_mask = key.endswith("_mask")
         splits[name] = _from_mask(raw, key, value, len(y), split_id) if is_mask else _from_ids(raw, key, value, len(y))
     if ignored is not None:
@@ -81,8 +94,8 @@ def per_class_splits(raw: RawGraph, y: Tensor, num_train: int, num_val: int, see
         ids = rng.permutation(np.flatnonzero(labels == label))
         if len(ids) < num_train + num_val:
             raise DatasetError(
-                f"{raw.origin}: class {label} has {len(ids)} nodes; --split per-class:{num_train}/{num_val} needs "
-                f"at least {num_train + num_val} of each class.",
+                f"{raw.origin}: class {label} has {len(ids)} nodes; expected at least {num_train + num_val} of each "
+                f"class for --split per-class:{num_train}/{num_val}.",
                 "Type smaller numbers, or --split random:.6/.2/.2.",
             )
         for name, part in zip(SPLITS, np.split(ids, [num_train, num_train + num_val]), strict=True):
@@ -122,13 +135,12 @@ def check_splits(raw: RawGraph, splits: dict[str, Tensor], y: Tensor) -> dict[st
     return {name: ids for name, ids in splits.items() if len(ids)}
 
 
-def _is_table(mask: object) -> bool:
-    return isinstance(mask, Tensor) and mask.dim() == 2 and mask.size(1) > 1
-
-
 def _check_split_id(raw: RawGraph, num_splits: int, split_id: int | None) -> None:
     if num_splits == 1 and split_id not in (None, 0):
-        raise ConfigError(f"--split-id is {split_id}; {raw.origin} has a single split.", "Leave --split-id out.")
+        raise ConfigError(
+            f"--split-id is {split_id}, and {raw.origin} has a single split; expected 0 or no such option.",
+            "Leave --split-id out.",
+        )
     if num_splits > 1 and (split_id is None or split_id >= num_splits):
         found = f"--split-id is {split_id}" if split_id is not None else "--split-id is missing"
         raise ConfigError(
@@ -138,18 +150,14 @@ def _check_split_id(raw: RawGraph, num_splits: int, split_id: int | None) -> Non
 
 
 def _from_mask(raw: RawGraph, key: str, mask: Tensor, num_nodes: int, split_id: int | None) -> Tensor:
-    if mask.dim() == 2 and mask.size(0) == num_nodes and mask.size(1) > 0:
+    _check_shape(raw, key, mask, num_nodes)
+    if mask.dim() == 2:
         column = 0 if mask.size(1) == 1 else int(split_id or 0)
         if column >= mask.size(1):
-            raise DatasetError(f"{raw.origin}: {key} has {mask.size(1)} columns and another mask more.")
+            raise DatasetError(
+                f"{raw.origin}: {key} has {mask.size(1)} columns and another mask more; expected as many in each."
+            )
         mask = mask[:, column]
-    if mask.dim() != 1 or len(mask) != num_nodes:
-        turned = mask.dim() == 2 and mask.size(1) == num_nodes
-        wants = f"[{num_nodes}], one value a node, or [{num_nodes}, splits]"
-        raise DatasetError(
-            f"{raw.origin}: {key} is {list(mask.shape)} and x has {num_nodes} rows; expected {wants}.",
-            f"Is it transposed? Store {key}.T." if turned else "",
-        )
     if mask.dtype == torch.bool:
         return mask.nonzero().flatten()
     if mask.is_floating_point() or mask.is_complex() or not ((mask == 0) | (mask == 1)).all():
@@ -161,6 +169,17 @@ def _from_mask(raw: RawGraph, key: str, mask: Tensor, num_nodes: int, split_id: 
     return mask.nonzero().flatten()
 
 
+def _check_shape(raw: RawGraph, key: str, mask: Tensor, num_nodes: int) -> None:
+    good = mask.dim() in (1, 2) and mask.size(0) == num_nodes and mask.numel() > 0
+    if not good:
+        turned = mask.dim() == 2 and mask.size(1) == num_nodes
+        wants = f"[{num_nodes}], one value a node, or [{num_nodes}, splits]"
+        raise DatasetError(
+            f"{raw.origin}: {key} is {shape_of(mask)} and x has {num_nodes} rows; expected {wants}.",
+            f"Is it transposed? Store {key}.T." if turned else "",
+        )
+
+
 def _from_ids(raw: RawGraph, key: str, ids: Tensor, num_nodes: int) -> Tensor:
     if ids.dim() == 2 and 1 in ids.shape:
         ids = ids.flatten()
@@ -169,7 +188,7 @@ def _from_ids(raw: RawGraph, key: str, ids: Tensor, num_nodes: int) -> Tensor:
     if ids.dim() != 1 or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         mask = f"Masks belong in {key.replace('_idx', '_mask')}." if ids.dtype == torch.bool else ""
         dtype = str(ids.dtype).removeprefix("torch.")
-        raise DatasetError(f"{raw.origin}: {key} is {dtype} {list(ids.shape)}; expected a list of integer ids.", mask)
+        raise DatasetError(f"{raw.origin}: {key} is {dtype} {shape_of(ids)}; expected a list of integer ids.", mask)
     ids = ids.to(torch.int64)
     outside = ids[(ids < 0) | (ids >= num_nodes)]
     if len(outside):

@@ -1,6 +1,7 @@
 // What Python sees of the native core: arrays in, arrays out, nothing computed here.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -8,10 +9,12 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "csc.h"
+#include "hetero.h"
 #include "memory.h"
 #include "sampler.h"
 
@@ -22,6 +25,7 @@ namespace {
 
 template <typename T>
 using Input = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using AnyInput = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
 using Output = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 
@@ -70,6 +74,14 @@ nb::tuple build_csc(Input<std::int64_t> src, Input<std::int64_t> dst, std::int64
   return narrow ? build_csc_as<std::int32_t>(src, dst, num_nodes) : build_csc_as<std::int64_t>(src, dst, num_nodes);
 }
 
+nb::list to_list(std::vector<pygsage::Hop>& hops) {
+  nb::list list;
+  for (pygsage::Hop& hop : hops)
+    list.append(nb::make_tuple(hop.first_target, to_numpy(std::move(hop.indptr)), to_numpy(std::move(hop.indices)),
+                               to_numpy(std::move(hop.positions))));
+  return list;
+}
+
 template <typename Index>
 nb::tuple sample(Input<std::int64_t> indptr, Input<Index> indices, Input<std::int64_t> seeds,
                  std::vector<std::int64_t> fanouts, std::uint64_t stream, bool layered, std::int64_t dense_limit) {
@@ -84,11 +96,52 @@ nb::tuple sample(Input<std::int64_t> indptr, Input<Index> indices, Input<std::in
     result = pygsage::sample(workspace, graph, seeds.data(), static_cast<std::int64_t>(seeds.size()), fanouts, stream,
                              layered, dense_limit);
   }
-  nb::list hops;
-  for (pygsage::Hop& hop : result.hops)
-    hops.append(nb::make_tuple(hop.first_target, to_numpy(std::move(hop.indptr)), to_numpy(std::move(hop.indices)),
-                               to_numpy(std::move(hop.positions))));
-  return nb::make_tuple(to_numpy(std::move(result.nodes)), nb::cast(result.num_nodes), hops);
+  return nb::make_tuple(to_numpy(std::move(result.nodes)), nb::cast(result.num_nodes), to_list(result.hops));
+}
+
+// Arrays of one relation or node type at the same place of each list.
+nb::tuple sample_hetero(std::vector<std::int64_t> num_nodes, std::vector<Input<std::int64_t>> seeds,
+                        std::vector<Input<std::int64_t>> indptrs, std::vector<AnyInput> indices,
+                        std::vector<std::pair<std::size_t, std::size_t>> types,
+                        std::vector<std::vector<std::int64_t>> fanouts, std::uint64_t stream,
+                        std::int64_t dense_limit) {
+  const std::size_t num_relations = indptrs.size();
+  if (indices.size() != num_relations || types.size() != num_relations || fanouts.size() != num_relations)
+    throw std::invalid_argument("expected an indptr, indices, two types and fanouts for each relation");
+  std::vector<pygsage::Relation> relations;
+  for (std::size_t r = 0; r < num_relations; ++r) {
+    const auto [source, target] = types[r];
+    if (source >= num_nodes.size() || target >= num_nodes.size())
+      throw std::invalid_argument("relation " + std::to_string(r) + " names a node type that does not exist");
+    if (static_cast<std::int64_t>(indptrs[r].size()) != num_nodes[target] + 1)
+      throw std::invalid_argument("the indptr of relation " + std::to_string(r) + " has " +
+                                  std::to_string(indptrs[r].size()) + " elements; expected " +
+                                  std::to_string(num_nodes[target] + 1));
+    const auto num_edges = static_cast<std::int64_t>(indices[r].size());
+    const auto graph_of = [&](auto* data) {
+      using Index = std::remove_const_t<std::remove_pointer_t<decltype(data)>>;
+      return pygsage::Graph<Index>{indptrs[r].data(), data, num_nodes[source], num_edges};
+    };
+    if (indices[r].dtype() == nb::dtype<std::int32_t>())
+      relations.push_back({graph_of(static_cast<const std::int32_t*>(indices[r].data())), source, target, fanouts[r]});
+    else if (indices[r].dtype() == nb::dtype<std::int64_t>())
+      relations.push_back({graph_of(static_cast<const std::int64_t*>(indices[r].data())), source, target, fanouts[r]});
+    else
+      throw nb::type_error("the indices of a relation are neither int32 nor int64");
+  }
+  std::vector<pygsage::Seeds> seeds_of_types;
+  for (const auto& ids : seeds) seeds_of_types.push_back({ids.data(), static_cast<std::int64_t>(ids.size())});
+
+  pygsage::HeteroSample result;
+  {
+    nb::gil_scoped_release release;
+    thread_local pygsage::HeteroWorkspace workspace;
+    result = pygsage::sample_hetero(workspace, relations, num_nodes, seeds_of_types, stream, dense_limit);
+  }
+  nb::list nodes, hops;
+  for (auto& ids : result.nodes) nodes.append(to_numpy(std::move(ids)));
+  for (auto& hops_of_relation : result.hops) hops.append(to_list(hops_of_relation));
+  return nb::make_tuple(nodes, nb::cast(result.num_nodes), hops);
 }
 
 constexpr const char* kBuildCscDoc =
@@ -103,6 +156,13 @@ constexpr const char* kSampleDoc =
     "a graph out of range. Each calling thread keeps 8 bytes a node of the graph up to dense_limit nodes, and at\n"
     "most 64 bytes a node of its largest batch above.";
 
+constexpr const char* kSampleHeteroDoc =
+    "sample_hetero(num_nodes, seeds, indptrs, indices, types, fanouts, stream, dense_limit=2**24)\n"
+    "-> (nodes, num_nodes, hops)\n\n"
+    "Draws neighbourhoods as pygsage.sampling.reference.sample_hetero does. num_nodes, seeds: by node type; indptrs,\n"
+    "indices, types (of source and target), fanouts: by relation. Arrays and memory as for sample. Returns nodes and\n"
+    "num_nodes by node type, hops by relation.";
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -113,4 +173,7 @@ NB_MODULE(_core, m) {
         "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleDoc);
   m.def("sample", &sample<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
         "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24);
+  m.def("sample_hetero", &sample_hetero, "num_nodes"_a, "seeds"_a.noconvert(), "indptrs"_a.noconvert(),
+        "indices"_a.noconvert(), "types"_a, "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24,
+        kSampleHeteroDoc);
 }

@@ -40,6 +40,11 @@ inline std::uint64_t node_key(std::uint64_t stream, std::int64_t node) noexcept 
   return mix64(stream ^ static_cast<std::uint64_t>(node));
 }
 
+// The stream of one of a graph's types of edges.
+inline std::uint64_t relation_stream(std::uint64_t stream, std::uint64_t relation) noexcept {
+  return mix64(stream ^ mix64(relation));
+}
+
 // The j-th choice of a partial Fisher-Yates shuffle of [0, degree): a position of [j, degree).
 inline std::int64_t choice(std::uint64_t key, std::int64_t j, std::int64_t degree) noexcept {
   const std::uint64_t r = mix64(key + static_cast<std::uint64_t>(j) * kGolden);

@@ -28,6 +28,35 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out
 
 
+def linear_bf16(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`linear` whose products are of bfloat16 values, with float32 sums: float32 in and out.
+
+    What is kept for the gradient takes half of the bytes. The gradient of the weight is summed as in `linear` on a CPU;
+    on a GPU its float32 sum is rounded to bfloat16.
+    """
+    out: Tensor = _LinearBf16.apply(x, weight)
+    return out if bias is None else out + bias
+
+
+class _LinearBf16(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.dtype = x.dtype
+        x, weight = x.bfloat16(), weight.bfloat16()
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight).to(ctx.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors
+        grad = grad.bfloat16()
+        grad_x = (grad @ weight).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        if grad.device.type != "cpu":
+            return grad_x, (grad.t() @ x).to(ctx.dtype)
+        return grad_x, _sum_of_outer_products(grad, x, ctx.dtype)
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -40,14 +69,14 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         grad_x = grad @ weight if needs_x else None
-        grad_weight = _sum_of_outer_products(grad, x) if needs_weight else None
+        grad_weight = _sum_of_outer_products(grad, x, x.dtype) if needs_weight else None
         grad_bias = grad.sum(0) if needs_bias else None
         return grad_x, grad_weight, grad_bias
 
 
-def _sum_of_outer_products(grad: Tensor, x: Tensor) -> Tensor:
+def _sum_of_outer_products(grad: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     total = torch.zeros(grad.shape[1], x.shape[1], dtype=torch.float64)
     for begin in range(0, len(x), ROWS_AT_ONCE):
         rows = slice(begin, begin + ROWS_AT_ONCE)
         total.addmm_(grad[rows].double().t(), x[rows].double())
-    return total.to(x.dtype)
+    return total.to(dtype)

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from pygsage.errors import ConfigError
 from pygsage.nn.dropout import activation_dropout
-from pygsage.nn.linear import linear
+from pygsage.nn.linear import linear, linear_bf16
 
 if TYPE_CHECKING:
     from pygsage.sampling.sample import Block
 
 AGGREGATIONS = ("mean", "sum", "max")
-NORMS = ("none", "layer")
+NORMS = ("none", "layer", "batch")
+PRECISIONS = ("fp32", "bf16")
 
 
 def aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
@@ -50,13 +51,16 @@ class GraphSAGE(torch_geometric.nn.GraphSAGE):
         out_channels: Width of the output.
         dropout: Share of hidden activations that are dropped, in steps of 1/256 on blocks.
         aggr: `mean`, `sum` or `max` over the neighbours.
-        norm: `none`, or `layer`: normalisation of each node by itself.
+        norm: `none`; `layer`: normalisation of each node by itself; `batch`: of each column over the rows at hand.
+            A batch of fewer than two rows has no variance: it is normalised by the running statistics and leaves
+            them as they are.
+        precision: `bf16` multiplies matrices in bfloat16 on blocks while training; all else is as with `fp32`.
 
     The `state_dict` is that of `torch_geometric.nn.GraphSAGE` with the same arguments (`norm="layer"` with
     `norm_kwargs={"mode": "node"}`), and so is `forward(x, edge_index)`.
 
     Raises:
-        ConfigError: for an unknown `aggr` or `norm`.
+        ConfigError: for an unknown `aggr`, `norm` or `precision`.
     """
 
     def __init__(
@@ -68,19 +72,25 @@ class GraphSAGE(torch_geometric.nn.GraphSAGE):
         dropout: float = 0.5,
         aggr: str = "mean",
         norm: str = "none",
+        precision: str = "fp32",
     ) -> None:
         if aggr not in AGGREGATIONS:
             raise ConfigError(f"aggr is {aggr!r}; expected one of {', '.join(AGGREGATIONS)}.")
         if norm not in NORMS:
             raise ConfigError(f"norm is {norm!r}; expected one of {', '.join(NORMS)}.")
+        if precision not in PRECISIONS:
+            raise ConfigError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}.")
         if num_layers < 1:
             raise ConfigError(f"num_layers is {num_layers}; expected at least 1.")
         # PyG's LayerNorm would else take its mean over all nodes of the batch, which no sampled batch can repeat.
-        norm_args: dict[str, Any] = {} if norm == "none" else {"norm": norm, "norm_kwargs": {"mode": "node"}}
+        norm_args: dict[str, Any] = {} if norm == "none" else {"norm": norm}
+        if norm == "layer":
+            norm_args["norm_kwargs"] = {"mode": "node"}
         super().__init__(
             in_channels, hidden_channels, num_layers, out_channels, dropout=dropout, aggr=aggr, **norm_args
         )
         self.aggr = aggr
+        self.precision = precision
 
     def forward_blocks(
         self,
@@ -126,11 +136,16 @@ class GraphSAGE(torch_geometric.nn.GraphSAGE):
     def combine(self, layer: int, neighbours: Tensor, x: Tensor) -> Tensor:
         """W_l * neighbours + b + W_r * x of one layer: [n, F] and [n, F] to [n, width of the layer]."""
         conv = self.convs[layer]
-        return linear(neighbours, conv.lin_l.weight, conv.lin_l.bias) + linear(x, conv.lin_r.weight)
+        product = linear_bf16 if self.training and self.precision == "bf16" else linear
+        return product(neighbours, conv.lin_l.weight, conv.lin_l.bias) + product(x, conv.lin_r.weight)
 
     def normalize(self, layer: int, x: Tensor) -> Tensor:
         """The layer's normalisation of [n, hidden_channels]."""
         norm = self.norms[layer]
+        if isinstance(norm, torch_geometric.nn.BatchNorm) and self.training and len(x) < 2:
+            own = norm.module
+            scale = own.weight / (own.running_var + own.eps).sqrt()
+            return (x - own.running_mean) * scale + own.bias
         if not isinstance(norm, torch_geometric.nn.LayerNorm):
             return norm(x)
         # Scaled apart, because torch's own gradient of the scale and shift adds up the rows one by one.

@@ -3,7 +3,9 @@
 The hash is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 generators", OOPSLA 2014). A *stream* is a 64-bit number made of (seed, epoch, step); a *key* is a
 stream joined with a node id. The same arithmetic stands here for Python integers, NumPy and torch,
-and in `native/random.h`.
+and in `native/random.h`. In a graph with several types of edges each type draws from a stream of its own, made of the
+step's stream and the type's index among the sorted edge types: the same node draws independently for each, and the
+order in which a dataset lists its types changes nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +31,11 @@ def mix64(z: int) -> int:
 def stream_of(seed: int, epoch: int, step: int) -> int:
     """The 64-bit number that all of one step's randomness starts from."""
     return mix64(mix64(mix64(seed) ^ (epoch & MASK)) ^ (step & MASK))
+
+
+def relation_stream(stream: int, relation: int) -> int:
+    """The stream of one edge type; `relation` is its index among the graph's sorted edge types."""
+    return mix64(stream ^ mix64(relation))
 
 
 def mix64_array(z: np.ndarray) -> np.ndarray:
@@ -70,6 +77,6 @@ def permutation(num_items: int, seed: int, epoch: int) -> Tensor:
 
     Costs a sort: O(n log n) time, 24 bytes an item.
     """
-    start = np.uint64(mix64(mix64(seed) ^ mix64(epoch)))
+    start = np.uint64(stream_of(seed, epoch, MASK))  # no step has this number
     hashes = mix64_array(np.arange(num_items, dtype=np.uint64) ^ start)
     return torch.from_numpy(np.argsort(hashes, kind="stable").astype(np.int64, copy=False))

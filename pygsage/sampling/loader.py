@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import resource
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.utils.data
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
-from torch_geometric.sampler import SamplerOutput
+from torch_geometric.sampler import NumNeighbors
 
+from pygsage.data.graph import Graph
+from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.machine import read_machine
+from pygsage.sampling.arguments import refuse_options, seeds_of
+from pygsage.sampling.sample import EdgeType
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler, StepPositions
 
@@ -42,15 +46,17 @@ class _StepDataLoader(torch.utils.data.DataLoader[Any]):
 class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
     """PyG's `NeighborLoader` on our sampler: same batches for any number of workers, threads and runs.
 
-    Yields PyG `Data` batches (`n_id`, `e_id`, `input_id`, `batch_size`, `num_sampled_nodes`,
+    Yields PyG `Data` or `HeteroData` batches (`n_id`, `e_id`, `input_id`, `batch_size`, `num_sampled_nodes`,
     `num_sampled_edges`, and the node and edge attributes of what was sampled). Seeds are split over the ranks by
     `DistributedSeedSampler`; a rank without seeds in a step gets an empty batch, never one step fewer. Each
     complete pass moves on to the next epoch by itself; `set_epoch` chooses one.
 
     Args:
-        data: A homogeneous PyG `Data`, kept on the CPU.
-        num_neighbors: Neighbours drawn at each hop, from the seeds outwards; -1 takes all.
-        input_nodes: Seeds: node ids, a bool mask [N], or None for all nodes.
+        data: A PyG `Data` or `HeteroData`, kept on the CPU, or a pair of PyG's `FeatureStore` and `GraphStore`.
+        num_neighbors: Neighbours drawn at each hop, from the seeds outwards; -1 takes all. In a heterogeneous graph
+            also a dict of such lists by edge type.
+        input_nodes: Seeds: node ids, a bool mask [N], or None for all nodes; in a heterogeneous graph a node type, or
+            a pair of one and any of these.
         batch_size: Seeds a step in each process.
         shuffle: Whether the order of the seeds changes with the epoch.
         seed: Seed of the order and of all draws.
@@ -61,7 +67,11 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
             started with `spawn` unless `multiprocessing_context` says otherwise (a fork after CUDA or OpenMP
             work can hang), never more than there are cores, and a worker that is silent for `timeout` seconds
             (300) is an error.
-        **kwargs: Other arguments of PyG's `NeighborLoader`.
+        **kwargs: Other arguments of PyG's `NeighborLoader`; those that would change what is drawn are refused.
+
+    Raises:
+        ConfigError: for seeds, numbers of neighbours or options that cannot be used.
+        DatasetError: when `data` is not one graph, or an edge or a seed is out of range.
 
     Cost: workers hold the topology in shared memory, once; when /dev/shm cannot hold it, the loader says so
     and works without them.
@@ -69,8 +79,8 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
 
     def __init__(
         self,
-        data: Data,
-        num_neighbors: Sequence[int] | str,
+        data: Any,
+        num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]] | NumNeighbors | str,
         input_nodes: Any = None,
         *,
         batch_size: int = 1,
@@ -83,6 +93,12 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         num_workers: int = 0,
         **kwargs: Any,
     ) -> None:
+        refuse_options(kwargs)
+        if isinstance(data, Graph):
+            raise DatasetError(
+                "NeighborLoader was given a Graph, of which PyG's loaders take no rows.",
+                "Save it and pass open_stores(folder), from pygsage.data.stores.",
+            )
         sampler = neighbor_sampler or NeighborSampler(data, num_neighbors, seed)
         if num_workers > 0:
             num_workers = _workers_that_help(num_workers, sampler)
@@ -90,21 +106,26 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
             _raise_open_file_limit()
             kwargs.setdefault("multiprocessing_context", "spawn")
             kwargs.setdefault("timeout", 300)
+        node_type, nodes = seeds_of(sampler, input_nodes)
+        num_seeds = int(nodes.sum()) if nodes.dtype == torch.bool else len(nodes)
         if batch_sampler is None:
             batch_sampler = DistributedSeedSampler(
-                _count_seeds(data, input_nodes),
+                num_seeds,
                 batch_size,
                 rank=rank,
                 num_ranks=num_ranks,
                 shuffle=shuffle,
                 seed=seed,
             )
+        elif batch_sampler.num_seeds != num_seeds:
+            raise ConfigError(f"batch_sampler is for {batch_sampler.num_seeds} seeds, but input_nodes has {num_seeds}.")
+        self._shards = batch_sampler
         # Set explicitly: PyG's documentation says the opposite of what its default does on CPU data.
         kwargs.setdefault("filter_per_worker", False)
-        super().__init__(
+        super().__init__(  # type: ignore[call-arg]  # as mypy sees it PyG's loader follows, not ours
             data,
-            list(sampler.fanouts),
-            input_nodes,
+            num_neighbors,
+            nodes if node_type is None else (node_type, nodes),
             neighbor_sampler=sampler,
             batch_sampler=batch_sampler,
             num_workers=num_workers,
@@ -113,22 +134,20 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch that the next pass draws."""
-        self.batch_sampler.set_epoch(epoch)
+        self._shards.set_epoch(epoch)
 
-    def __iter__(self) -> Iterator[Data]:
-        epoch = self.batch_sampler.epoch
+    def __iter__(self) -> Iterator[Data | HeteroData]:  # type: ignore[override]
+        epoch = self._shards.epoch
         yield from super().__iter__()
         # Only a complete pass moves on: a peek at the first batch must not set one rank apart from the others.
-        if self.batch_sampler.epoch == epoch:
+        if self._shards.epoch == epoch:
             self.set_epoch(epoch + 1)
 
     def collate_fn(self, index: Any) -> Any:
         """Samples one batch; runs in the worker process when there is one."""
         if not isinstance(index, StepPositions):
             return super().collate_fn(index)
-        out: SamplerOutput = self.node_sampler.sample_from_nodes(
-            self.input_data[index], epoch=index.epoch, step=index.step
-        )
+        out = self.node_sampler.sample_from_nodes(self.input_data[index], epoch=index.epoch, step=index.step)
         return self.filter_fn(out) if self.filter_per_worker else out
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,25 +159,18 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         return state
 
 
-def _count_seeds(data: Data, input_nodes: Any) -> int:
-    if input_nodes is None:
-        return int(data.num_nodes or 0)
-    nodes = torch.as_tensor(input_nodes)
-    return int(nodes.sum()) if nodes.dtype == torch.bool else len(nodes)
-
-
 def _workers_that_help(num_workers: int, sampler: NeighborSampler) -> int:
     """At most one worker for each core of this rank, and none when /dev/shm cannot hold what they share."""
     machine = read_machine()
     cores = max(1, machine.num_cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if num_workers > cores:
+        found = f"{cores} core{'s' if cores > 1 else ''}"
         warnings.warn(
-            f"num_workers is {num_workers}, but this process has {cores} core{'s' if cores > 1 else ''}: using {cores}.",
+            f"num_workers is {num_workers}, but this process has {found}: using {cores}.",
             RuntimeWarning,
             stacklevel=3,
         )
-    held = (sampler.indptr, sampler.indices, sampler.edge_permutation)
-    needed = sum(t.numel() * t.element_size() for t in held if not t.is_shared())
+    needed = sum(t.numel() * t.element_size() for t in sampler.held() if not t.is_shared())
     free = machine.shm_free_bytes
     if free is None or needed <= free:
         return min(num_workers, cores)

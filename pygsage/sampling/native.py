@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pygsage import native
 from pygsage.errors import EnvironmentLimitError
-from pygsage.sampling.sample import Hop, Sample
+from pygsage.sampling.reference import check_node_types
+from pygsage.sampling.sample import HeteroSample, Hop, Relation, Sample
 
 
 def available() -> bool:
@@ -31,19 +34,55 @@ def sample(
         ValueError: as `reference.sample`.
         TypeError: for a tensor of another dtype or shape, or one that is not contiguous.
     """
+    nodes, num_nodes, hops = _core().sample(
+        indptr.numpy(), indices.numpy(), seeds.contiguous().numpy(), list(fanouts), stream, layered
+    )
+    return Sample(torch.from_numpy(nodes), num_nodes, _hops(hops))
+
+
+def sample_hetero(
+    relations: Sequence[Relation], num_nodes: Mapping[str, int], seeds: Mapping[str, Tensor], stream: int
+) -> HeteroSample:
+    """Draws in a graph with several types: the arguments, result and errors of `reference.sample_hetero`.
+
+    Threads and costs as for `sample`; each thread keeps that memory for each node type.
+
+    Raises:
+        EnvironmentLimitError: when the native core was not built.
+        ValueError: as `reference.sample_hetero`.
+        TypeError: for a tensor of another dtype or shape, or one that is not contiguous.
+    """
+    core = _core()
+    check_node_types(relations, num_nodes, seeds)
+    place = {name: i for i, name in enumerate(num_nodes)}
+    none = torch.empty(0, dtype=torch.int64)
+    nodes, counts, hops = core.sample_hetero(
+        list(num_nodes.values()),
+        [seeds.get(name, none).contiguous().numpy() for name in num_nodes],
+        [relation.indptr.numpy() for relation in relations],
+        [relation.indices.numpy() for relation in relations],
+        [(place[relation.edge_type[0]], place[relation.edge_type[2]]) for relation in relations],
+        [list(relation.fanouts) for relation in relations],
+        stream,
+    )
+    return HeteroSample(
+        {name: torch.from_numpy(ids) for name, ids in zip(num_nodes, nodes, strict=True)},
+        dict(zip(num_nodes, counts, strict=True)),
+        {relation.edge_type: _hops(drawn) for relation, drawn in zip(relations, hops, strict=True)},
+    )
+
+
+def _core() -> ModuleType:
     if native.core is None:
         raise EnvironmentLimitError(
             f"The native core cannot be used: {native.load_error}.",
             "Use --sampler reference, or install a C++17 compiler and then pygsage again.",
         )
-    nodes, num_nodes, hops = native.core.sample(
-        indptr.numpy(), indices.numpy(), seeds.contiguous().numpy(), list(fanouts), stream, layered
-    )
-    return Sample(
-        torch.from_numpy(nodes),
-        num_nodes,
-        [
-            Hop(first_target, torch.from_numpy(ends), torch.from_numpy(rows), torch.from_numpy(positions))
-            for first_target, ends, rows, positions in hops
-        ],
-    )
+    return native.core
+
+
+def _hops(hops: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]) -> list[Hop]:
+    return [
+        Hop(first_target, torch.from_numpy(ends), torch.from_numpy(rows), torch.from_numpy(positions))
+        for first_target, ends, rows, positions in hops
+    ]

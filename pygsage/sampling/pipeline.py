@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -30,8 +30,9 @@ class Batch:
         n_id: Ids of the nodes reached, int64 [n], seeds first.
         x: Their features, float32 [n, F].
         blocks: One a layer, outermost first.
-        y: Labels of the seeds, int64 [number of seeds], possibly empty.
+        y: Labels of the seeds as the graph has them, int64 [number of seeds] or float32 [.., C], possibly empty.
         num_global: Seeds in this step over all ranks.
+        weight: What the losses of the step's seeds, summed over all ranks, are divided by.
         seconds: Time its preparation took in its thread: `sample` and `gather`.
     """
 
@@ -42,6 +43,7 @@ class Batch:
     blocks: list[Block]
     y: Tensor
     num_global: int
+    weight: float
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to(self, device: torch.device) -> Batch:
@@ -57,6 +59,7 @@ class Batch:
             blocks,
             self.y.to(device),
             self.num_global,
+            self.weight,
             self.seconds,
         )
 
@@ -70,6 +73,8 @@ class BatchPipeline:
         sampler: Draws the neighbours; called from several threads at once.
         shards: Says which seeds are this rank's in which step.
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
+        seed_weights: float64 [n]: what each seed counts for in a step's mean, such as its number of known labels;
+            None counts each as one.
 
     Cost: up to `num_threads + 1` prepared batches are held at once.
     """
@@ -81,10 +86,12 @@ class BatchPipeline:
         sampler: NeighborSampler,
         shards: DistributedSeedSampler,
         num_threads: int = 1,
+        seed_weights: Tensor | None = None,
     ) -> None:
         self._x = graph.x.numpy()
         self._y = graph.y
         self._seeds = seeds
+        self._seed_weights = seed_weights
         self._sampler = sampler
         self._shards = shards
         self._num_threads = num_threads
@@ -102,7 +109,7 @@ class BatchPipeline:
         """Steps an epoch, the same on every rank."""
         return len(self._shards)
 
-    def batches(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+    def batches(self, epoch: int, first_step: int = 0) -> Generator[Batch, None, None]:
         """The rank's batches of an epoch, from `first_step` on, in order; one for every step."""
         waiting: deque[Future[Batch]] = deque()
         try:
@@ -126,4 +133,8 @@ class BatchPipeline:
         y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
         stream = stream_of(self._sampler.seed, epoch, shard.step)
-        return Batch(shard.step, stream, n_id, x, blocks, y, shard.num_global, seconds)
+        weight = float(shard.num_global)
+        if self._seed_weights is not None:
+            # Over the seeds of all ranks and in one order: the same number everywhere, without a message.
+            weight = float(self._seed_weights[shard.global_positions].numpy().sum())
+        return Batch(shard.step, stream, n_id, x, blocks, y, shard.num_global, weight, seconds)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+EdgeType = tuple[str, str, str]  # source node type, relation, destination node type
+
 
 @dataclass(frozen=True, eq=False)
 class Hop:
@@ -38,6 +40,39 @@ class Sample:
     nodes: Tensor
     num_nodes: list[int]
     hops: list[Hop]
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """The edges of one type, and how many of them to draw.
+
+    Attributes:
+        edge_type: Source node type, relation, destination node type.
+        indptr: int64 [number of destination nodes + 1], where each destination's in-neighbours begin in `indices`.
+        indices: int32 or int64 [E], source nodes.
+        fanouts: Neighbours that each destination draws, a number a hop; -1 draws all.
+    """
+
+    edge_type: EdgeType
+    indptr: Tensor
+    indices: Tensor
+    fanouts: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HeteroSample:
+    """A batch's neighbourhood in a graph with several types of nodes or edges.
+
+    Attributes:
+        nodes: Each node type's ids, as in `Sample.nodes`.
+        num_nodes: Each node type's counts, as in `Sample.num_nodes`.
+        hops: Each edge type's hops, from the seeds outwards: targets are rows of its destination type's nodes,
+            neighbours rows of its source type's.
+    """
+
+    nodes: dict[str, Tensor]
+    num_nodes: dict[str, list[int]]
+    hops: dict[EdgeType, list[Hop]]
 
 
 @dataclass(frozen=True, eq=False)

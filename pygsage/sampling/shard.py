@@ -38,11 +38,13 @@ class SeedShard:
         step: The step within its epoch.
         positions: Positions in the seed list, int64, possibly empty.
         num_global: Seeds in this step over all ranks; never zero.
+        global_positions: Positions of the seeds of all ranks, int64, in one order everywhere.
     """
 
     step: int
     positions: Tensor
     num_global: int
+    global_positions: Tensor
 
 
 class DistributedSeedSampler(Sampler[list[int]]):
@@ -103,7 +105,7 @@ class DistributedSeedSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Steps an epoch, the same on every rank."""
-        return -(-self.num_seeds // self.global_batch_size)
+        return (self.num_seeds + self.global_batch_size - 1) // self.global_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
         for shard in self.shards(self.epoch):
@@ -115,7 +117,7 @@ class DistributedSeedSampler(Sampler[list[int]]):
         for step in range(first_step, len(self)):
             batch = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
             share = share_of(len(batch), self.rank, self.num_ranks)
-            yield SeedShard(step, batch[share], len(batch))
+            yield SeedShard(step, batch[share], len(batch), batch)
 
 
 def share_of(num_items: int, rank: int, num_ranks: int) -> slice:

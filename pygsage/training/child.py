@@ -1,4 +1,4 @@
-"""The program of a rank that our launcher started: `python -m pygsage.training.child CONFIG_AS_JSON`."""
+"""The program of a rank that our launcher started: `python -m pygsage.training.child CONFIG_AS_JSON [GRAPH]`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from pygsage.training.processes import hand_back, reporting_failures, tie_to_lau
 
 
 def main() -> None:
-    """Trains as the rank that the environment names, and hands rank 0's result to the launcher."""
+    """Trains as the rank that the environment names, and hands rank 0's result to the launcher.
+
+    GRAPH is the folder of a graph that the launcher was given in Python.
+    """
     tie_to_launcher()
     with reporting_failures():
         from pygsage.config import parse_gpus
+        from pygsage.data.graph import Graph
         from pygsage.distributed import World, choose_devices
         from pygsage.training.rank import train_rank
 
         config = TrainConfig(**json.loads(sys.argv[1]))
         with World.start(choose_devices(parse_gpus(config.gpus), config.procs)) as world:
-            result = train_rank(config, world)
+            result = train_rank(config, world, (lambda: Graph.open(sys.argv[2])) if len(sys.argv) > 2 else None)
             if world.is_main:
                 hand_back(result.to_dict())
 

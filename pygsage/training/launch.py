@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from pygsage.config import TrainConfig, parse_gpus
 from pygsage.data.names import dataset_defaults
-from pygsage.data.open import open_graph
+from pygsage.data.open import GIVEN, graph_from_data, open_graph
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
 from pygsage.memory.machine import read_machine
 from pygsage.training.processes import run_ranks
-from pygsage.training.rank import build_model, plan, train_rank
+from pygsage.training.rank import build_model, check_options, plan, train_rank
 from pygsage.training.result import TrainResult
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, Dataset
 
-def train(dataset: str | TrainConfig = "digits", **options: Any) -> TrainResult:
+
+def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any) -> TrainResult:
     """Trains GraphSAGE on a dataset and keeps the run in a directory.
 
     One process a device: on one device it trains in this process, on several it starts one process each and
     waits for them; in a process that torchrun started it is that rank.
 
     Args:
-        dataset: A dataset as on the command line, whose own defaults then apply; or a `TrainConfig`, which is
-            taken as it is.
+        dataset: A dataset as on the command line, whose own defaults then apply; a `TrainConfig`, which is taken as
+            it is; or a PyG `Data`, or a PyG dataset of one, which is left as it is.
         **options: Fields of `TrainConfig` to set, such as `epochs=5`.
 
     Raises:
@@ -34,17 +40,28 @@ def train(dataset: str | TrainConfig = "digits", **options: Any) -> TrainResult:
             `DatasetError`, `RunError`, `EnvironmentLimitError`), before any long work; `TrainingError` when the
             loss is not finite or a process died; `Stopped` after a stop signal.
     """
+    given = None
     if isinstance(dataset, TrainConfig):
         config = dataset.with_values(options, "train()")
-    else:
+    elif isinstance(dataset, str):
         config = TrainConfig(dataset=dataset).with_values({**dataset_defaults(dataset), **options}, "train()")
+    else:
+        given, config = dataset, TrainConfig(dataset=GIVEN).with_values(options, "train()")
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
     if in_launched_job() or len(devices) == 1:
         with World.start(devices) as world:
-            return train_rank(config, world)
+            return train_rank(config, world, None if given is None else lambda: graph_from_data(given, config))
     command = [sys.executable, "-m", "pygsage.training.child", json.dumps(asdict(config))]
     threads = cores_per_process(read_machine().num_cores, len(devices))
-    ended = run_ranks(command, len(devices), threads=threads)
+    with ExitStack() as stack:
+        if given is not None:  # the ranks are other processes: they map it from a folder
+            graph = graph_from_data(given, config)
+            check_options(config, graph)
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="pygsage-"))) / "graph"
+            graph.save(folder)
+            del graph
+            command.append(str(folder))
+        ended = run_ranks(command, len(devices), threads=threads)
     if ended.status:
         raise Stopped("Stopped before the first step.", exit_status=ended.status)
     return TrainResult(**ended.value)
@@ -58,7 +75,8 @@ def dry_run(config: TrainConfig) -> list[str]:
     """
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
     graph = open_graph(config)
-    model = build_model(config, graph.num_features, graph.num_classes)
+    check_options(config, graph)
+    model = build_model(config, graph.num_features, graph.num_outputs)
     num_weights = sum(p.numel() for p in model.parameters())
     names = ", ".join(str(device) for device in devices)
     last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]

@@ -9,23 +9,30 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from signal import SIGINT
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from pygsage.config import TrainConfig
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
+from pygsage.config import LOWER_IS_BETTER, TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.distributed import World
 from pygsage.errors import Stopped, TrainingError
+from pygsage.memory.peak import PeakMemory
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
-from pygsage.sampling.pipeline import BatchPipeline
+from pygsage.sampling.pipeline import Batch, BatchPipeline
 from pygsage.sampling.shard import share_of
 from pygsage.training.checkpoint import save_checkpoint, save_weights
-from pygsage.training.metrics import ClassificationScores
+from pygsage.training.events import EventFiles
+from pygsage.training.losses import Loss
+from pygsage.training.metrics import build_scores, choose_metric
+from pygsage.training.ogb import ogb_metric, score_with_ogb
+from pygsage.training.optimizers import build_optimizer, build_scheduler
 from pygsage.training.report import Report
 from pygsage.training.run import Run
 from pygsage.training.signals import StopRequest
+from pygsage.training.statistics import RunningStatistics
 
 
 @dataclass
@@ -36,7 +43,8 @@ class Progress:
     step: int = 0
     total_steps: int = 0
     loss_sum: float = 0.0
-    best_score: float = -math.inf
+    loss_weight: float = 0.0
+    best_score: float = -math.inf  # its sign turned where lower is better
     best_epoch: int | None = None
     evaluations_since_best: int = 0
     val: dict[str, float] = field(default_factory=dict)
@@ -70,12 +78,14 @@ class Trainer:
         config: The options in force.
         graph: The graph, the same on every rank.
         model: The model on the rank's device, with the same weights on every rank.
-        pipeline: The rank's batches.
+        pipeline: The rank's batches, with the seed weights of the loss.
+        loss: What is minimised.
         world: The ranks.
         run: The run directory on rank 0, None elsewhere.
         report: Where progress is printed.
         stop: Says when a signal came.
         progress: Where to begin.
+        memory: Measures the peaks of training and evaluation.
         scratch: A folder that the ranks of this machine share; None when there is one.
     """
 
@@ -85,24 +95,32 @@ class Trainer:
         graph: Graph,
         model: GraphSAGE,
         pipeline: BatchPipeline,
+        loss: Loss,
         world: World,
         run: Run | None,
         report: Report,
         stop: StopRequest,
         progress: Progress,
+        memory: PeakMemory,
         scratch: Path | None = None,
     ) -> None:
         self.config = config
         self.graph = graph
         self.model = model
         self.pipeline = pipeline
+        self.loss = loss
         self.world = world
         self.run = run
         self.report = report
         self.stop = stop
         self.progress = progress
+        self.memory = memory
         self.scratch = scratch
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.metric = choose_metric(config, graph, ogb_metric(config.dataset))
+        self.optimizer = build_optimizer(config, model)
+        self.scheduler = build_scheduler(config, self.optimizer, len(pipeline), self.metric in LOWER_IS_BETTER)
+        self.statistics = RunningStatistics(model)
+        self.events = EventFiles(run.path, progress.epoch + 1) if run is not None else None
         self._last_save = time.monotonic()
 
     def fit(self) -> None:
@@ -115,16 +133,16 @@ class Trainer:
         done = self.progress
         while not self._finished():
             clock, start = Clock(), time.perf_counter()
-            self._train_epoch(clock)
+            with self.memory.phase("train"):
+                self._train_epoch(clock)
             epoch = done.epoch + 1
-            num_seen = min(done.step * done.global_batch_size, len(self.graph.splits["train"]))
-            loss, seconds = done.loss_sum / num_seen, time.perf_counter() - start
+            loss, seconds = done.loss_sum / done.loss_weight, time.perf_counter() - start
             if done.step == len(self.pipeline):  # with --max-steps an epoch may be left half done
-                done.epoch, done.step, done.loss_sum = epoch, 0, 0.0
-            self._append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds)
+                done.epoch, done.step, done.loss_sum, done.loss_weight = epoch, 0, 0.0, 0.0
+            self.append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds)
             text = f"epoch {epoch:>3}  loss {loss:.4f}"
             if "val" in self.graph.splits and (epoch % self.config.eval_every == 0 or self._finished()):
-                text += f"  val accuracy {self._validate(epoch):.4f}"
+                text += f"  val {self.metric} {self._validate(epoch):.4f}"
             self.report.line(f"{text}  {time.perf_counter() - start:.2f} s")
             self.save()
             self._stop_if_asked(self._agreed_signal())
@@ -142,51 +160,63 @@ class Trainer:
                     batch = next(batches, None)
                 if batch is None:
                     break
-                batch = batch.to(self.world.device)
-                with clock("forward"):
-                    scores = self.model.forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
-                    loss = F.cross_entropy(scores, batch.y, reduction="sum") / batch.num_global
-                with clock("backward"):
-                    self.optimizer.zero_grad(set_to_none=True)
-                    loss.backward()
-                with clock("reduce"):
-                    step_loss, signal = self._sum_over_ranks(loss.detach())
-                if not math.isfinite(step_loss):
-                    raise self._not_finite(step_loss, batch.step)
-                with clock("step"):
-                    self.optimizer.step()
-                for phase, seconds in batch.seconds.items():
-                    clock.add(phase, seconds)
-                self.progress.step += 1
-                self.progress.total_steps += 1
-                self.progress.loss_sum += step_loss * batch.num_global
-                self.report.step(step_loss)
-                self._stop_if_asked(signal)
+                self._step(batch, clock)
+                del batch  # else it would be held while the next one is taken
                 if time.monotonic() - self._last_save > self.config.checkpoint_every_s:
                     self.save()
         finally:
             batches.close()
             self.report.end_epoch()
 
-    def _sum_over_ranks(self, loss: Tensor) -> tuple[float, int]:
-        """Sums gradients, loss and stop signals over the ranks, in one message of a layout that never changes.
+    def _step(self, batch: Batch, clock: Clock) -> None:
+        batch = batch.to(self.world.device)
+        with clock("forward"):
+            scores = self.model.forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
+            loss = self.loss(scores, batch.y) / batch.weight
+        with clock("backward"):
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+        with clock("reduce"):
+            step_loss, signal = self._sum_over_ranks(loss.detach())
+        if not math.isfinite(step_loss):
+            raise self._not_finite(step_loss, batch.step)
+        with clock("step"):
+            self.optimizer.step()
+            if isinstance(self.scheduler, LambdaLR):
+                self.scheduler.step()
+        for phase, seconds in batch.seconds.items():
+            clock.add(phase, seconds)
+        self.progress.step += 1
+        self.progress.total_steps += 1
+        self.progress.loss_sum += step_loss * batch.weight
+        self.progress.loss_weight += batch.weight
+        self.report.step(step_loss)
+        self._stop_if_asked(signal)
 
-        The layout decides the order of the sums: DistributedDataParallel changes its own after the first step,
-        so that a resumed run would differ from an unbroken one in the last bit.
+    def _sum_over_ranks(self, loss: Tensor) -> tuple[float, int]:
+        """Sums gradients, loss, stop signals and running statistics over the ranks, in one message.
+
+        Its layout never changes, because it decides the order of the sums: DistributedDataParallel changes its own
+        after the first step, so that a resumed run would differ from an unbroken one in the last bit.
         """
         if self.world.size == 1:
             return float(loss), self.stop.code
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         extra = torch.tensor([0.0, float(self.stop.code)], dtype=loss.dtype, device=loss.device)
         extra[0] = loss
-        message = self.world.sum_(torch.cat([*(g.reshape(-1) for g in gradients), extra]))
-        parts = message.split([*(g.numel() for g in gradients), 1, 1])
+        own = [*(g.reshape(-1) for g in gradients), *self.statistics.pack(), extra]
+        parts = self.world.sum_(torch.cat(own)).split([part.numel() for part in own])
         for gradient, part in zip(gradients, parts, strict=False):
             gradient.copy_(part.view_as(gradient))
-        return float(parts[-2]), int(parts[-1])
+        self.statistics.unpack(list(parts[len(gradients) : -1]))
+        return float(parts[-1][0]), int(parts[-1][1])
 
     def evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
         """Scores the present weights on whole splits, over all neighbours; each node counts once."""
+        with self.memory.phase("evaluate"):
+            return self._evaluate(splits)
+
+    def _evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
         graph, world = self.graph, self.world
         scores = layerwise_inference(
             self.model, graph.x, graph.indptr, graph.indices, world=world, scratch=self.scratch, device=world.device
@@ -195,27 +225,31 @@ class Trainer:
         for split in splits:
             nodes = graph.splits[split]
             mine = nodes[share_of(len(nodes), world.rank, world.size)]
-            count = ClassificationScores(graph.num_classes)
+            count = build_scores(graph)
             count.update(scores[mine], graph.y[mine])
-            results[split] = count.compute(world)
+            official = score_with_ogb(self.config.dataset, graph.y, scores, nodes, world)
+            results[split] = {**official, **count.compute(world)}
         return results
 
     def _validate(self, epoch: int) -> float:
         start = time.perf_counter()
         # From rank 0 to all, so that no rank can come to another decision.
         scores = self.world.broadcast(self.evaluate(("val",))["val"])
-        self._append("val", epoch, seconds=time.perf_counter() - start, **scores)
-        done = self.progress
-        if scores["accuracy"] > done.best_score:
-            done.best_score, done.best_epoch, done.val = scores["accuracy"], epoch, scores
+        self.append("val", epoch, seconds=time.perf_counter() - start, **scores)
+        done, score = self.progress, float(scores[self.metric])
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(score)
+        ranked = -score if self.metric in LOWER_IS_BETTER else score
+        if ranked > done.best_score:
+            done.best_score, done.best_epoch, done.val = ranked, epoch, scores
             done.evaluations_since_best = 0
             self._keep_weights(epoch)
         else:
             done.evaluations_since_best += 1
-        return float(scores["accuracy"])
+        return score
 
     def save(self) -> None:
-        """Writes `last.pt` (rank 0): weights, optimiser and progress, all that a resumed run begins from."""
+        """Writes `last.pt` (rank 0): weights, optimiser, schedule and progress, all that a resumed run begins from."""
         self._last_save = time.monotonic()
         if self.run is not None:
             save_checkpoint(
@@ -223,6 +257,7 @@ class Trainer:
                 {
                     "model": self.model.state_dict(),
                     "optimizer": self.optimizer.state_dict(),
+                    "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
                     "progress": asdict(self.progress),
                     "metrics_bytes": self.run.metrics_bytes,
                 },
@@ -231,7 +266,7 @@ class Trainer:
     def _keep_weights(self, epoch: int) -> None:
         if self.run is not None:
             weights = self.model.state_dict()
-            about = {"epoch": epoch, "in_channels": self.graph.num_features, "out_channels": self.graph.num_classes}
+            about = {"epoch": epoch, "in_channels": self.graph.num_features, "out_channels": self.graph.num_outputs}
             save_checkpoint(self.run.path / "best.pt", {"model": weights, **about})
             words = {name: str(number) for name, number in about.items()}
             save_weights(self.run.path / "model.safetensors", weights, words)
@@ -265,6 +300,15 @@ class Trainer:
             f"Try a smaller --lr than {self.config.lr:g}.",
         )
 
-    def _append(self, event: str, epoch: int, **values: float) -> None:
+    def append(self, event: str, epoch: int, **values: float) -> None:
+        """Notes what happened (rank 0): a line of `metrics.jsonl`, and TensorBoard's events."""
         if self.run is not None:
-            self.run.append({"event": event, "epoch": epoch, **values})
+            metric = {"metric": self.metric} if event != "epoch" else {}
+            self.run.append({"event": event, "epoch": epoch, **metric, **values})
+        if self.events is not None:
+            self.events.add(event, epoch, values)
+
+    def close(self) -> None:
+        """Closes what the trainer opened."""
+        if self.events is not None:
+            self.events.close()

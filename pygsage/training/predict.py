@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pygsage.config import Split, TrainConfig
-from pygsage.data.open import open_graph
+from pygsage.data.open import graph_from_data, open_graph
 from pygsage.errors import DatasetError, RunError
 from pygsage.nn.inference import layerwise_inference
 from pygsage.training.checkpoint import load_checkpoint
@@ -23,8 +23,10 @@ def predict(
     embeddings: bool = False,
     root: str | None = None,
     offline: bool = False,
+    trust_pickle: bool = False,
+    data: Any = None,
 ) -> np.ndarray:
-    """Computes class scores, or embeddings, with the best weights of a run, over all neighbours.
+    """Computes raw scores or values, or embeddings, with the best weights of a run, over all neighbours.
 
     Args:
         run: A run directory.
@@ -32,9 +34,13 @@ def predict(
         embeddings: Return the last hidden layer, after its activation, instead of the scores.
         root: Folder of raw data, when it has moved since training.
         offline: Never use the network.
+        trust_pickle: Read a `.pt` dataset that can run code when it is read.
+        data: The PyG `Data` that `train` was given, for a run on one.
 
     Returns:
-        float32 [n, C] scores before softmax (`argmax(1)` is the predicted class), or [n, hidden] embeddings.
+        float32 [n, C]: for classes scores before softmax (`argmax(1)` is the predicted class), for several labels
+        scores before the sigmoid (above zero: more likely than not), for regression the predicted values; or
+        [n, hidden] embeddings.
 
     Raises:
         RunError: when the run is missing, has no weights yet, or its weights do not fit the dataset.
@@ -47,20 +53,21 @@ def predict(
     if values is None:
         raise RunError(f"'{run}' is no run directory: it has no config.yaml.", "Name a folder that train made.")
     moved: dict[str, Any] = {"root": root} if root is not None else {}
-    config = TrainConfig().with_values({**values, **moved, "offline": offline}, str(path / "config.yaml"))
+    how = {"offline": offline, "trust_pickle": trust_pickle}
+    config = TrainConfig().with_values({**values, **moved, **how}, str(path / "config.yaml"))
     best = load_checkpoint(path / "best.pt")
-    graph = open_graph(config)
-    if (best["in_channels"], best["out_channels"]) != (graph.num_features, graph.num_classes):
+    graph = open_graph(config) if data is None else graph_from_data(data, config)
+    if (best["in_channels"], best["out_channels"]) != (graph.num_features, graph.num_outputs):
         raise RunError(
-            f"The run has {best['in_channels']} features and {best['out_channels']} classes, the dataset now has "
-            f"{graph.num_features} and {graph.num_classes}.",
+            f"The run has {best['in_channels']} features and {best['out_channels']} outputs, the dataset now has "
+            f"{graph.num_features} and {graph.num_outputs}.",
             "Use the dataset that the run was trained on.",
         )
     if split != "all" and split not in graph.splits:
         raise DatasetError(
             f"{graph.name} has no {split} nodes.", f"Choose --split from: all, {', '.join(graph.splits)}."
         )
-    model = build_model(config, graph.num_features, graph.num_classes)
+    model = build_model(config, graph.num_features, graph.num_outputs)
     model.load_state_dict(best["model"])
     scores = layerwise_inference(model, graph.x, graph.indptr, graph.indices, last_hidden=embeddings)
     return (scores if split == "all" else scores[graph.splits[split]]).numpy()

@@ -5,33 +5,43 @@ from __future__ import annotations
 import io
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from pygsage.config import TrainConfig
+from pygsage import native
+from pygsage.config import LOWER_IS_BETTER, TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.distributed import World, cores_per_process
+from pygsage.errors import ConfigError
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.sampler import NeighborSampler, resolve_backend
 from pygsage.sampling.shard import DistributedSeedSampler
-from pygsage.training.checkpoint import load_checkpoint
+from pygsage.training.checkpoint import load_checkpoint, write_atomically
+from pygsage.training.forecast import forecast, sentence_of, write_comparison
 from pygsage.training.loop import Progress, Trainer
+from pygsage.training.losses import build_loss
+from pygsage.training.metrics import choose_metric
+from pygsage.training.ogb import ogb_metric
 from pygsage.training.report import Report
 from pygsage.training.result import TrainResult
 from pygsage.training.run import Run, fresh_scratch
 from pygsage.training.signals import StopRequest, stop_requests
 
 
-def train_rank(config: TrainConfig, world: World) -> TrainResult:
+def train_rank(config: TrainConfig, world: World, opened: Callable[[], Graph] | None = None) -> TrainResult:
     """Trains as one rank of a job; every rank returns the same result.
+
+    Args:
+        opened: Gives the graph, where it is not the one that `config.dataset` names; called on each machine once.
 
     Raises:
         PygsageError: what `open_graph`, `Run.open` and `Trainer.fit` raise.
@@ -44,11 +54,20 @@ def train_rank(config: TrainConfig, world: World) -> TrainResult:
         memory = stack.enter_context(PeakMemory())
         stop = stack.enter_context(stop_requests())
         # The first rank of each machine opens the dataset, so that a mistake is found before anything is made.
-        graph = open_graph(config) if world.is_local_main else None
+        graph, told = None, None
+        if world.is_local_main:
+            told = forecast(config, world.local_size) if opened is None else None
+            if told is not None:
+                report.line(sentence_of(told))
+            with memory.phase("read"):
+                graph = opened() if opened else open_graph(config)
+            check_options(config, graph)
         world.barrier()
         run = Run.open(config) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
+            if graph is not None and graph.node_id is not None:
+                _save_node_ids(run.path / "node_id.npy", graph.node_id)
         path = Path(world.broadcast(str(run.path) if run else ""))
         scratch = None
         if world.local_size > 1:
@@ -56,16 +75,18 @@ def train_rank(config: TrainConfig, world: World) -> TrainResult:
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
             graph = _shared(graph, scratch, world)
         assert graph is not None
-        trainer = _trainer(config, graph, world, run, report, stack, stop, scratch, num_threads)
+        trainer = _trainer(config, graph, world, run, report, stack, stop, memory, scratch, num_threads)
+        stack.callback(trainer.close)
         trainer.fit()
         val, test = dict(trainer.progress.val), {}
         if "test" in graph.splits:
             best = load_checkpoint(path / "best.pt") if world.is_main else None
             _load_everywhere(trainer.model, best["model"] if best else None, world)
             test = trainer.evaluate(("test",))["test"]
-            if run is not None:
-                run.append({"event": "test", "epoch": trainer.progress.best_epoch or trainer.progress.epoch, **test})
-        peak = world.sum_(torch.tensor([memory.sample()], dtype=torch.int64))
+            trainer.append("test", trainer.progress.best_epoch or trainer.progress.epoch, **test)
+        if run is not None:
+            write_comparison(run.path / "memory.json", told, memory, world.local_size)
+        peaks = world.sum_(torch.tensor([memory.sample(), told.memory.peak_bytes if told else 0], dtype=torch.int64))
         return TrainResult(
             run_dir=str(path),
             epochs=trainer.progress.epoch,
@@ -73,8 +94,29 @@ def train_rank(config: TrainConfig, world: World) -> TrainResult:
             val=val,
             test=test,
             seconds=time.perf_counter() - start,
-            peak_bytes=int(peak),
+            peak_bytes=int(peaks[0]),
+            estimated_peak_bytes=int(peaks[1]) or None,
             num_procs=world.size,
+            metric=trainer.metric,
+        )
+
+
+def check_options(config: TrainConfig, graph: Graph) -> None:
+    """Refuses options that do not go with the dataset.
+
+    Raises:
+        ConfigError: see above.
+    """
+    choose_metric(config, graph, ogb_metric(config.dataset))
+    if config.class_weights and graph.task != "classes":
+        raise ConfigError(
+            f"--class-weights needs classes, and {graph.name} has labels of the task {graph.task}.",
+            "Leave --class-weights out.",
+        )
+    if config.scheduler == "plateau" and "val" not in graph.splits:
+        raise ConfigError(
+            f"--scheduler plateau follows the validation score, and {graph.name} has no validation nodes.",
+            "Type --scheduler cosine, or another --split.",
         )
 
 
@@ -85,16 +127,36 @@ def plan(config: TrainConfig, graph: Graph, num_procs: int, global_batch_size: i
     steps = -(-num_train // batch)
     splits = ", ".join(f"{len(nodes):,} {name}" for name, nodes in graph.splits.items())
     fanouts = ",".join(str(k) for k in config.fanouts)
+    columns = f"{graph.num_outputs} {'labels' if graph.task == 'multilabel' else 'targets'}"
+    labels = f"{graph.num_classes} classes" if graph.task == "classes" else columns
+    loss = {
+        "classes": "cross-entropy",
+        "multilabel": "binary cross-entropy of the known labels",
+        "regression": "squared error of the known labels",
+    }[graph.task] + (", weighted by class" if config.class_weights else "")
+    schedule = "" if config.scheduler == "none" else f", {config.scheduler} schedule"
+    metric = choose_metric(config, graph, ogb_metric(config.dataset))
     lines = [
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, "
-        f"{graph.num_classes} classes; {splits}",
-        f"model: {len(config.fanouts)} SAGE layers ({config.aggr}), hidden {config.hidden}, dropout {config.dropout:g}; "
-        f"Adam, lr {config.lr:g}, weight decay {config.weight_decay:g}",
+        f"{labels}; {splits}",
+        f"model: {len(config.fanouts)} SAGE layers ({config.aggr}), hidden {config.hidden}, "
+        f"dropout {config.dropout:g}; Adam, lr {config.lr:g}, weight decay {config.weight_decay:g}{schedule}",
+        f"task: {graph.task} ({'as the labels are' if config.task == 'auto' else 'as told'}); loss: {loss}; "
+        f"the best epoch has the {'lowest' if metric in LOWER_IS_BETTER else 'highest'} validation {metric}",
         f"{config.epochs} epochs of {steps} steps; fanouts {fanouts}; {batch} seeds a step "
         f"over {num_procs} process{'es' if num_procs > 1 else ''}; sampler {resolve_backend(config.sampler)}; "
         f"seed {config.seed}",
     ]
     lines += [f"note: {note}" for note in graph.notes]
+    if config.sampler == "auto" and native.core is None:
+        lines.append(f"note: without the native sampler ({native.load_error}) sampling is slow: see pygsage doctor")
+    if config.norm == "batch" and num_procs > 1:
+        lines.append(
+            f"note: each of the {num_procs} processes normalises by its own rows (--norm batch), so their number "
+            "changes the result; the running statistics are averaged over them after every step"
+        )
+    if config.precision == "bf16":
+        lines.append("note: products are in bfloat16: runs of other numbers of processes agree to about 1e-2, not 1e-6")
     if steps < 4:
         lines.append(
             f"warning: only {steps} step{'s' if steps > 1 else ''} an epoch ({num_train:,} training nodes, {batch} a "
@@ -117,6 +179,7 @@ def build_model(config: TrainConfig, in_channels: int, out_channels: int) -> Gra
             dropout=config.dropout,
             aggr=config.aggr,
             norm=config.norm,
+            precision=config.precision,
         )
 
 
@@ -128,6 +191,7 @@ def _trainer(
     report: Report,
     stack: ExitStack,
     stop: StopRequest,
+    memory: PeakMemory,
     scratch: Path | None,
     num_threads: int,
 ) -> Trainer:
@@ -148,7 +212,7 @@ def _trainer(
         report.line(f"resuming {run.path if run else ''} at epoch {progress.epoch + 1}, step {progress.step}")
     elif config.resume:
         report.line("nothing to resume: starting from the beginning")
-    model = build_model(config, graph.num_features, graph.num_classes).to(world.device)
+    model = build_model(config, graph.num_features, graph.num_outputs).to(world.device)
     _load_everywhere(model, last["model"] if last else None, world)
     shards = DistributedSeedSampler(
         len(graph.splits["train"]),
@@ -159,11 +223,19 @@ def _trainer(
     )
     sampler = NeighborSampler(graph, config.fanouts, config.seed, config.sampler)
     threads = config.sampler_threads or (2 if num_threads > 2 else 1)
-    pipeline = stack.enter_context(BatchPipeline(graph, graph.splits["train"], sampler, shards, threads))
-    trainer = Trainer(config, graph, model, pipeline, world, run, report, stop, progress, scratch)
+    loss, seeds = build_loss(config, graph), graph.splits["train"]
+    pipeline = stack.enter_context(
+        BatchPipeline(graph, seeds, sampler, shards, threads, loss.row_weights(graph.y[seeds]))
+    )
+    trainer = Trainer(config, graph, model, pipeline, loss, world, run, report, stop, progress, memory, scratch)
     # The optimiser's state is the same on all ranks: each gets rank 0's file content.
     _load_optimizer(trainer, last, world)
     return trainer
+
+
+def _save_node_ids(path: Path, node_id: torch.Tensor) -> None:
+    """With --relabel: the user's id of each row of what `predict` writes."""
+    write_atomically(path, lambda file: np.save(file, node_id.numpy()))
 
 
 def _load_everywhere(model: GraphSAGE, weights: dict[str, torch.Tensor] | None, world: World) -> None:
@@ -180,19 +252,24 @@ def _load_optimizer(trainer: Trainer, last: dict[str, Any] | None, world: World)
     content = b""
     if last is not None:
         buffer = io.BytesIO()
-        torch.save(last["optimizer"], buffer)
+        torch.save({name: last[name] for name in ("optimizer", "scheduler")}, buffer)
         content = buffer.getvalue()
     state = torch.load(io.BytesIO(world.broadcast(content)), map_location="cpu", weights_only=True)
-    trainer.optimizer.load_state_dict(state)
+    trainer.optimizer.load_state_dict(state["optimizer"])
+    if trainer.scheduler is not None:
+        trainer.scheduler.load_state_dict(state["scheduler"])
 
 
 def _shared(graph: Graph | None, scratch: Path, world: World) -> Graph:
-    """One copy of the graph for all ranks of this machine: written by the first, mapped by all."""
+    """One copy of the graph for all ranks of this machine: in its own folder or written by the first; mapped by all."""
+    folder = scratch / "graph"
     if graph is not None:
         fresh_scratch(scratch)
-        graph.save(scratch / "graph")
-    world.local_barrier()
-    return Graph.open(scratch / "graph")
+        if graph.folder is None:
+            graph.save(folder)
+        else:
+            folder = graph.folder
+    return Graph.open(world.local_broadcast(str(folder)))
 
 
 @contextmanager

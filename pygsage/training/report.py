@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -20,7 +20,7 @@ class Report:
     def __init__(self, active: bool, quiet: bool = False, json: bool = False) -> None:
         self._speaks = active and not quiet
         self._stream: TextIO = sys.stderr if json else sys.stdout
-        self._bar: tqdm[None] | None = None
+        self._bar: tqdm[Any] | None = None
 
     def line(self, text: str) -> None:
         """Prints one line, above the bar when there is one."""

@@ -18,8 +18,9 @@ class TrainResult:
         test: Likewise on the test nodes.
         seconds: Wall time of this job, data loading included.
         peak_bytes: Highest RssAnon + RssShmem, summed over the job's processes.
-        estimated_peak_bytes: What was estimated beforehand; None: this version does not estimate.
+        estimated_peak_bytes: What was estimated beforehand for the same; None where the size was not known.
         num_procs: Processes that trained.
+        metric: The score that chose the best epoch.
     """
 
     run_dir: str
@@ -31,6 +32,7 @@ class TrainResult:
     peak_bytes: int = 0
     estimated_peak_bytes: int | None = None
     num_procs: int = 1
+    metric: str = "accuracy"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -38,7 +40,7 @@ class TrainResult:
 
     def sentence(self) -> str:
         """The last line a run prints: the test score and where the run lies."""
-        score = f"test accuracy {self.test['accuracy']:.4f}" if self.test else "no test nodes"
+        score = f"test {self.metric} {self.test[self.metric]:.4f}" if self.test else "no test nodes"
         if self.val:
-            score += f" at epoch {self.best_epoch} (best on validation: {self.val['accuracy']:.4f})"
+            score += f" at epoch {self.best_epoch} (best on validation: {self.val[self.metric]:.4f})"
         return f"{score}; the run is in {self.run_dir}"

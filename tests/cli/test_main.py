@@ -49,9 +49,8 @@ def test_c133_help_loads_no_torch_and_starts_no_thread(command: str) -> None:
     assert f"usage: pygsage {command}" in done.stdout
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m pygsage train --help | head -n 1", shell=True, capture_output=True, text=True
-    )
-    assert "usage" in done.stdout
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("words", ["--help", "train --help"])
+def test_a_reader_that_leaves_early_is_no_error(words: str) -> None:
+    command = f"{sys.executable} -m pygsage {words} | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stderr == ""

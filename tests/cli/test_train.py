@@ -186,7 +186,8 @@ def test_c098_digits_on_several_processes_has_the_losses_of_one(
 
 
 def _torchrun(*words: str) -> list[str]:
-    return [sys.executable, "-m", "torch.distributed.run", *words, "-m", "pygsage", "train", *SMALL, "--batch-size", "60"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *words]
+    return [*launcher, "-m", "pygsage", "train", *SMALL, "--batch-size", "60"]
 
 
 def test_two_launchers_of_torchrun_on_loopback_are_two_machines(digits_alone: list[float], tmp_path: Path) -> None:
@@ -229,9 +230,7 @@ def test_under_torchrun_rank_0_prints_the_sentence(tmp_path: Path) -> None:
 def test_sigterm_to_the_launcher_saves_and_exits_with_143(tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "pygsage", "train", *SMALL, "--epochs", "100000", "--procs", "2"]
-    job = subprocess.Popen(
-        [*command, "--run-dir", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    job = subprocess.Popen([*command, "--run-dir", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert job.stdout is not None
     for line in job.stdout:
         if line.startswith("epoch   2"):

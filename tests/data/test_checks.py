@@ -175,7 +175,7 @@ def test_c034_ids_out_of_range_are_located(raw: Raw, row: int, value: int, said:
 
 def test_c033_ids_with_gaps_are_refused_with_the_cure(raw: Raw) -> None:
     graph = raw(x=torch.ones(5, 2), edge_index=torch.tensor([[3, 4, 7], [9, 12, 3]]))
-    refused(check_edges, graph, 5, said="numpy.unique(ids, return_inverse=True)")
+    refused(check_edges, graph, 5, said="add --relabel")
 
 
 def test_c033_ids_that_count_from_one_are_recognised(raw: Raw) -> None:
@@ -215,15 +215,20 @@ def test_c029_one_label_a_graph_is_recognised(raw: Raw) -> None:
     refused(check_labels, raw(y=torch.tensor(1)), 6, said="y is a single number")
 
 
-def test_several_labels_a_node_are_not_trained_yet(raw: Raw) -> None:
-    refused(check_labels, raw(y=torch.ones(6, 3)), 6, said="several labels a node, which is not trained yet")
+def test_several_labels_a_node_are_no_classes(raw: Raw) -> None:
+    refused(check_labels, raw(y=torch.ones(6, 3)), 6, said="several labels a node; expected one class")
     refused(check_labels, raw(y=torch.eye(6)), 6, said="store y.argmax(1)")
 
 
-def test_measurements_are_not_trained_yet(raw: Raw) -> None:
+def test_measurements_are_no_classes(raw: Raw) -> None:
     y = torch.zeros(6)
     y[3] = 0.5
-    refused(check_labels, raw(y=y), 6, said="y is 0.5 at node 3; expected whole numbers: classes. Regression is not")
+    refused(
+        check_labels,
+        raw(y=y),
+        6,
+        said="y is 0.5 at node 3; expected whole numbers: classes. If they are measurements, type --task",
+    )
     y[3] = torch.inf
     refused(check_labels, raw(y=y), 6, said="y is inf at node 3")
     y[3] = 1e30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from pygsage.data import graph as graph_module
+from pygsage.data import arrays as arrays_module
 from pygsage.data.graph import Graph
 from pygsage.errors import DatasetError
 
@@ -58,6 +59,22 @@ def test_a_saved_graph_opens_the_same(graph: Graph, folder: Path) -> None:
     assert same(graph, opened)
     assert opened.folder == folder
     assert sorted(p.name for p in folder.parent.iterdir()) == ["graph"]
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+def test_labels_of_other_tasks_are_kept(graph: Graph, tmp_path: Path, task: str) -> None:
+    y = torch.tensor([[0.0, 1.0], [torch.nan, 1.0], [0.0, 0.0]])
+    table = dataclasses.replace(graph, y=y, num_classes=0, task=task)
+    assert (graph.num_outputs, table.num_outputs) == (2, 2)
+    table.save(tmp_path / "g")
+    opened = Graph.open(tmp_path / "g")
+    for copy in (opened, pickle.loads(pickle.dumps(table)), pickle.loads(pickle.dumps(opened))):
+        assert (copy.task, copy.num_outputs, copy.y.dtype) == (task, 2, torch.float32)
+        assert torch.equal(copy.y, y) is False  # NaN is no number's equal
+        assert torch.equal(copy.y.nan_to_num(9), y.nan_to_num(9))
+    dataclasses.replace(graph, y=y, num_classes=0).save(tmp_path / "wrong")
+    with pytest.raises(DatasetError, match="damaged"):
+        Graph.open(tmp_path / "wrong")
 
 
 def test_an_empty_folder_is_filled(graph: Graph, tmp_path: Path) -> None:
@@ -119,7 +136,7 @@ def test_a_save_that_fails_leaves_nothing(graph: Graph, tmp_path: Path, monkeypa
             raise OSError(28, "No space left on device")
         real(descriptor)
 
-    monkeypatch.setattr(graph_module.os, "fsync", failing)
+    monkeypatch.setattr(arrays_module.os, "fsync", failing)
     with pytest.raises(DatasetError, match=r"cannot be written to .*: No space left on device"):
         graph.save(tmp_path / "graph")
     assert list(tmp_path.iterdir()) == []
@@ -127,13 +144,13 @@ def test_a_save_that_fails_leaves_nothing(graph: Graph, tmp_path: Path, monkeypa
 
 def test_the_manifest_is_written_last(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
-    real = graph_module._write_synced
+    real = arrays_module.write_synced
 
     def watching(path: Path, write: Callable[[Any], Any]) -> None:
         written.append(path.name)
         real(path, write)
 
-    monkeypatch.setattr(graph_module, "_write_synced", watching)
+    monkeypatch.setattr(arrays_module, "write_synced", watching)
     graph.save(tmp_path / "graph")
     assert written[-1] == "manifest.json"
     assert len(written) == 8

@@ -15,11 +15,18 @@ from pygsage.data.names import Reference, dataset_defaults, parse_reference, sho
 from pygsage.errors import DatasetError
 
 
-def test_the_three_kinds(tmp_path: Path) -> None:
+def test_the_kinds(tmp_path: Path) -> None:
     path = tmp_path / "graph.npz"
     path.touch()
     assert parse_reference("digits") == Reference("digits", "digits")
     assert parse_reference(str(path)) == Reference("npz", str(path), path=path)
+    (tmp_path / "graph.pt").touch()
+    (tmp_path / "recipe.py").touch()
+    assert parse_reference(str(tmp_path / "graph.pt")).kind == "pt"
+    recipe = parse_reference(f"{tmp_path}/recipe.py:Mine")
+    assert (recipe.kind, recipe.path, recipe.class_name) == ("recipe", tmp_path / "recipe.py", "Mine")
+    assert parse_reference(str(tmp_path / "recipe.py")).class_name == ""
+    assert parse_reference("ogbn-arxiv") == Reference("ogb", "ogbn-arxiv", name="ogbn-arxiv")
     assert parse_reference("pyg:Planetoid/Cora").class_name == "Planetoid"
     assert parse_reference("pyg:Planetoid/Cora").name == "Cora"
     assert parse_reference("pyg:Reddit").name is None
@@ -30,16 +37,25 @@ def test_the_three_kinds(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "no name"),
-        ("ogbn-arxiv", "does not read OGB datasets yet"),
-        ("ogbg-molhiv", "What works today: digits"),
+        ("ogbn-arxv", "Did you mean ogbn-arxiv?"),
+        ("ogbn_products", "Did you mean ogbn-products?"),
+        ("OGBN-Papers100m", "Did you mean ogbn-papers100M?"),
+        ("ogb:arxiv", "Did you mean ogbn-arxiv?"),
+        ("ogb", "expected one of ogbn-arxiv"),
+        ("ogbg-molhiv", "many graphs, each with its own label; expected one with node labels: ogbn-arxiv"),
+        ("ogbl-collab", "edges to be predicted"),
+        ("missing/recipe.py", "The folder missing does not exist either"),
+        ("missing.py:Mine", "expected a Python file with a class that derives from pygsage.Recipe"),
+        ("some.py:", "names no class after the colon"),
         ("Cora", "Did you mean pyg:Planetoid/Cora?"),
         ("planetoid/citeseer", "Did you mean pyg:Planetoid/CiteSeer?"),
         ("coauthor/CS", "Did you mean pyg:Coauthor/CS?"),
         ("redit", "Did you mean pyg:Reddit?"),
         ("digit", "Did you mean digits?"),
         ("something", "No dataset is called something; expected digits, path/to/graph.npz"),
-        ("missing/data.csv", "is not an .npz file and does not exist"),
-        ("model.pt", "can run code"),
+        ("missing/data.csv", "is not a file that is read and does not exist"),
+        ("model.pt", "does not exist; expected a file that torch.save wrote"),
+        ("model.pkl", "can run code"),
         ("graph.pkl", "numpy.savez"),
         ("missing.npz", "does not exist"),
         ("no/such/folder/graph.npz", "The folder no/such/folder does not exist either"),
@@ -90,7 +106,7 @@ def test_folders_are_told_apart(tmp_path: Path) -> None:
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").touch()
-    with pytest.raises(DatasetError, match=r"is not an \.npz file; expected"):
+    with pytest.raises(DatasetError, match="is not a file that is read; expected"):
         parse_reference(str(tmp_path / "edges.csv"))
 
 
@@ -98,6 +114,8 @@ def test_defaults_are_options_of_a_run() -> None:
     assert dataset_defaults("digits") == {"epochs": 30, "batch_size": 128}
     assert TrainConfig().with_values(dataset_defaults("digits"), "digits").epochs == 30
     assert dataset_defaults("pyg:Planetoid/Cora") == {}
+    assert dataset_defaults("ogbn-arxiv") == {"undirected": True, "self_loops": True}
+    assert dataset_defaults("ogbn-products") == {}
     assert dataset_defaults("no such thing") == {}
 
 
@@ -108,6 +126,10 @@ def test_defaults_are_options_of_a_run() -> None:
         ("pyg:Planetoid/Cora", "Planetoid-Cora"),
         ("pyg:Reddit", "Reddit"),
         ("some/where/my graph.npz", "my-graph"),
+        ("some/where/graph.pt", "graph"),
+        ("some/where/mine.py", "mine"),
+        ("some/where/mine.py:Small", "mine-Small"),
+        ("ogbn-arxiv", "ogbn-arxiv"),
         ("../.npz", "dataset"),
         ("", "dataset"),
     ],

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.io import read_npz as read_gnn_benchmark
 from torch_geometric.utils import add_remaining_self_loops, to_undirected
 
 from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
-from pygsage.data.open import open_graph, read_source
+from pygsage.data.open import graph_from_data, open_graph, read_source
 from pygsage.errors import ConfigError, DatasetError
 
 Write = Callable[..., Path]
@@ -93,8 +94,8 @@ def test_new_splits_replace_the_files_own(ring_npz: Write) -> None:
     assert sorted(torch.cat(list(graph.splits.values())).tolist()) == [0, 1, 2, 3]
     graph = opened(path, split="per-class:1/1", seed=1)
     assert {name: len(ids) for name, ids in graph.splits.items()} == {"train": 2, "val": 2, "test": 2}
-    refused("needs at least 4 of each class", path, split="per-class:2/2")
-    refused("--split-id picks one of the dataset's own splits", path, split="random:.5/.25/.25", split_id=0)
+    refused("expected at least 4 of each class", path, split="per-class:2/2")
+    refused("--split-id picks one of the own splits", path, split="random:.5/.25/.25", split_id=0)
 
 
 def test_a_random_split_too_small_to_train_is_refused(ring_npz: Write) -> None:
@@ -103,7 +104,7 @@ def test_a_random_split_too_small_to_train_is_refused(ring_npz: Write) -> None:
 
 def test_no_split_says_what_to_type(ring_npz: Write) -> None:
     path = ring_npz(train_mask=None, val_mask=None, test_mask=None)
-    refused("has no training split (masks found: none). Type --split random:.6/.2/.2", path)
+    refused("no training split (masks found: none); expected train_mask or train_idx. Type --split random:.6", path)
     graph = open_graph(TrainConfig(dataset=str(path)), need_split=False)
     assert graph.splits == {}
     assert "add --split random:.6/.2/.2" in graph.notes[0]
@@ -192,9 +193,42 @@ def test_c105_marks_of_no_label(ring_npz: Write) -> None:
     assert sorted(torch.cat(list(splits.values())).tolist()) == [0, 1, 3, 4]
 
 
-def test_a_root_goes_with_pyg_only(ring_npz: Write, tmp_path: Path) -> None:
-    refused("--root goes with pyg: datasets", ring_npz(), root=str(tmp_path))
+def test_a_root_goes_with_sources_that_have_one(ring_npz: Write, tmp_path: Path) -> None:
+    refused("--root goes with pyg: datasets, ogbn- datasets and recipes", ring_npz(), root=str(tmp_path))
     refused("--root goes with pyg: datasets", "digits", root=str(tmp_path))
+
+
+def test_a_graph_of_the_api_is_prepared_like_a_file(ring_npz: Write, raw: Callable[..., Any]) -> None:
+    ring = raw()
+    data = Data(x=ring.x, edge_index=ring.edge_index, y=ring.y, **ring.splits)
+    before = {key: data[key].clone() for key in data.keys()}  # noqa: SIM118
+    options: dict[str, Any] = {"undirected": True, "normalize_features": True}
+    ours = graph_from_data(data, TrainConfig(dataset="my graph", **options))
+    theirs = opened(ring_npz(), **options)
+    assert ours.name == "my graph"
+    assert all(torch.equal(array, theirs.arrays()[name]) for name, array in ours.arrays().items())
+    assert all(torch.equal(data[key], value) for key, value in before.items())  # the user's own stays as it is
+
+
+def test_a_dataset_of_the_api_holds_one_graph(raw: Callable[..., Any]) -> None:
+    ring = raw()
+    data = Data(x=ring.x, edge_index=ring.edge_index, y=ring.y, **ring.splits)
+
+    class Some(InMemoryDataset):
+        def __init__(self, graphs: list[Data]) -> None:
+            super().__init__()
+            self.data, self.slices = self.collate(graphs)
+
+    config = TrainConfig(dataset="mine")
+    assert graph_from_data(Some([data]), config).num_nodes == 6
+    for value, said in (
+        (Some([data, data]), "mine holds 2 graphs; expected one graph with node labels"),
+        (HeteroData({"paper": {"x": ring.x}}), "mine is heterogeneous (node types paper)"),
+        (ring.x, "mine holds a Tensor; expected one graph"),
+        (Data(edge_index=ring.edge_index, y=ring.y), "mine has no x"),
+    ):
+        with pytest.raises(DatasetError, match=re.escape(said)):
+            graph_from_data(value, config)
 
 
 def test_a_saved_graph_trains_the_same(ring_npz: Write, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_masks_of_zeros_and_ones_are_taken(raw: Raw, dtype: torch.dtype) -> None
 
 def test_c076_a_mask_as_a_column_is_squeezed(raw: Raw) -> None:
     graph = raw(splits={"train_mask": mask(1, 2).reshape(6, 1)})
-    assert count_public_splits(graph) == 1
+    assert count_public_splits(graph, 6) == 1
     assert public_splits(graph, graph.y)["train"].tolist() == [1, 2]
 
 
@@ -75,7 +75,7 @@ def test_c076_a_mask_of_another_length_is_refused(raw: Raw, length: int) -> None
 def test_c076_ten_splits_need_a_choice(raw: Raw) -> None:
     table = torch.stack([mask(i % 6) for i in range(10)], dim=1)
     graph = raw(splits={"train_mask": table, "test_mask": ~table})
-    assert count_public_splits(graph) == 10
+    assert count_public_splits(graph, 6) == 10
     refused(graph, "--split-id is missing, and ring has 10 splits; expected a number from 0 to 9. Type for example")
     refused(graph, "--split-id is 10, and ring has 10 splits", split_id=10)
     splits = public_splits(graph, graph.y, 4)
@@ -104,7 +104,7 @@ def test_c076_a_transposed_table_is_recognised(raw: Raw) -> None:
 def test_a_choice_among_one_is_refused(raw: Raw) -> None:
     graph = raw()
     assert public_splits(graph, graph.y, 0)["train"].tolist() == [0, 1, 2]
-    refused(graph, "--split-id is 1; ring has a single split", split_id=1)
+    refused(graph, "--split-id is 1, and ring has a single split", split_id=1)
 
 
 @pytest.mark.parametrize("values", [torch.tensor([0, 1, 2, 0, 0, 0]), mask(1).float()])
@@ -128,8 +128,8 @@ def test_a_mask_and_ids_for_one_split_are_refused(raw: Raw) -> None:
 
 def test_no_training_split_is_refused_with_what_to_type(raw: Raw) -> None:
     graph = raw(splits={"test_mask": mask(1)})
-    assert count_public_splits(graph) == 0
-    refused(graph, "ring has no training split (masks found: test_mask). Type --split random:.6/.2/.2")
+    assert count_public_splits(graph, 6) == 0
+    refused(graph, "ring has no training split (masks found: test_mask); expected train_mask or train_idx. Type")
     refused(raw(splits={}), "masks found: none")
 
 
@@ -217,5 +217,5 @@ def test_per_class_splits_take_so_many_of_each(y: Tensor, seed: int) -> None:
 
 def test_a_class_too_small_for_per_class_is_named(raw: Raw) -> None:
     y = torch.tensor([0] * 10 + [1] * 4)
-    with pytest.raises(DatasetError, match="class 1 has 4 nodes; --split per-class:2/3 needs at least 5"):
+    with pytest.raises(DatasetError, match="class 1 has 4 nodes; expected at least 5 of each class"):
         per_class_splits(raw(), y, 2, 3, 0)

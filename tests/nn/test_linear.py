@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from pygsage.nn.linear import linear
+from pygsage.nn.linear import linear, linear_bf16
 
 
 def test_value_and_gradients_are_those_of_torch() -> None:
@@ -52,3 +52,24 @@ def test_autocast_gives_bfloat16_and_has_a_gradient() -> None:
     assert out.dtype == torch.bfloat16
     out.float().sum().backward()
     assert weight.grad is not None
+
+
+def test_bf16_products_have_float32_sums() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((5000, 30), (20, 30), (20,))
+    x, weight, bias = (torch.rand(shape, generator=generator).requires_grad_() for shape in shapes)
+    out = linear_bf16(x, weight, bias)
+    assert out.dtype == torch.float32
+    assert torch.allclose(out, F.linear(x, weight, bias), rtol=2**-7)
+    out.sum().backward()
+    for tensor, expected in ((x, weight.sum(0).expand(5000, 30)), (weight, x.sum(0).expand(20, 30))):
+        assert tensor.grad is not None
+        assert tensor.grad.dtype == torch.float32
+        assert torch.allclose(tensor.grad, expected, rtol=2**-7)
+    # Of values that bfloat16 holds exactly, the sum over the rows is exact too, which no bfloat16 sum would be.
+    ones, weight = torch.ones(5001, 1), torch.zeros(1, 1, requires_grad=True)
+    linear_bf16(ones, weight).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.item() == 5001.0
+    linear_bf16(torch.ones(0, 1), weight).sum().backward()
+    assert weight.grad.item() == 5001.0

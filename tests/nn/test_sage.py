@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -56,12 +58,14 @@ def test_the_aggregate_by_hand() -> None:
 
 
 @pytest.mark.parametrize("aggr", AGGRS)
-@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("norm", ["none", "layer", "batch"])
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_blocks_of_all_neighbours_give_the_full_batch_output_of_pyg(aggr: str, norm: str, num_layers: int) -> None:
     torch.manual_seed(0)
     model = GraphSAGE(7, 16, num_layers, 4, aggr=aggr, norm=norm).eval()
-    norm_args = {} if norm == "none" else {"norm": "layer", "norm_kwargs": {"mode": "node"}}
+    norm_args: dict[str, Any] = {} if norm == "none" else {"norm": norm}
+    if norm == "layer":
+        norm_args["norm_kwargs"] = {"mode": "node"}
     theirs = torch_geometric.nn.GraphSAGE(7, 16, num_layers, 4, aggr=aggr, **norm_args).eval()
     theirs.load_state_dict(model.state_dict())
     assert list(model.state_dict()) == list(theirs.state_dict())
@@ -72,7 +76,8 @@ def test_blocks_of_all_neighbours_give_the_full_batch_output_of_pyg(aggr: str, n
     assert torch.allclose(model(x, edges_of(indptr, indices)), expected, atol=1e-6)
     found = model.forward_blocks(x[n_id], blocks, n_id, STREAM)  # in eval mode nothing is dropped
     assert torch.allclose(found, expected[n_id[:4]], atol=1e-5)
-    assert torch.equal(model.train().forward_blocks(x[n_id], blocks, n_id, None), found)
+    if norm != "batch":
+        assert torch.equal(model.train().forward_blocks(x[n_id], blocks, n_id, None), found)
 
 
 def test_the_last_hidden_layer_of_the_seeds() -> None:
@@ -120,7 +125,7 @@ def test_a_batch_in_one_piece_or_three_has_the_same_gradients(aggr: str, norm: s
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("aggr", AGGRS)
-@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("norm", ["none", "layer", "batch"])
 def test_a_rank_without_seeds_has_zero_gradients(dtype: torch.dtype, aggr: str, norm: str) -> None:
     model = GraphSAGE(7, 16, 3, 4, aggr=aggr, norm=norm).to(dtype)
     empty = torch.zeros(0, dtype=torch.int64)
@@ -131,6 +136,50 @@ def test_a_rank_without_seeds_has_zero_gradients(dtype: torch.dtype, aggr: str, 
     for parameter in model.parameters():
         assert parameter.grad is not None
         assert not parameter.grad.any()
+
+
+def test_batch_norm_in_training_is_that_of_pyg() -> None:
+    torch.manual_seed(0)
+    model = GraphSAGE(7, 16, 2, 4, dropout=0.0, norm="batch")
+    theirs = torch_geometric.nn.GraphSAGE(7, 16, 2, 4, norm="batch")
+    theirs.load_state_dict(model.state_dict())
+    indptr, indices = random_graph(50, 6)
+    x, n_id = torch.randn(50, 7), torch.arange(50)
+    found = model.forward_blocks(x, [Block(indptr, indices)] * 2, n_id, STREAM)
+    assert torch.allclose(found, theirs(x, edges_of(indptr, indices)), atol=1e-5)
+    for name, tensor in theirs.state_dict().items():
+        assert torch.allclose(model.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1])
+def test_c108_fewer_than_two_rows_are_normalised_by_the_running_statistics(num_rows: int) -> None:
+    torch.manual_seed(0)
+    model = GraphSAGE(7, 16, 2, 4, dropout=0.0, norm="batch")
+    model.norms[0].module.running_mean.normal_()
+    n_id = torch.arange(num_rows)
+    blocks = [Block(torch.zeros(num_rows + 1, dtype=torch.int64), n_id[:0])] * 2
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = model.forward_blocks(torch.ones(num_rows, 7), blocks, n_id, STREAM)
+    assert torch.allclose(found, model.eval().forward_blocks(torch.ones(num_rows, 7), blocks, n_id, STREAM), atol=1e-6)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("aggr", AGGRS)
+def test_bf16_is_near_to_fp32_with_weights_gradients_and_evaluation_in_fp32(aggr: str) -> None:
+    torch.manual_seed(0)
+    models = [GraphSAGE(40, 48, 3, 10, aggr=aggr, norm="layer", precision=precision) for precision in ("fp32", "bf16")]
+    models[1].load_state_dict(models[0].state_dict())
+    graph, x, y, seeds = random_graph(500, 12), torch.randn(500, 40), torch.randint(0, 10, (500,)), torch.arange(300)
+    (loss, whole), (near, found) = (gradients(model, graph, x, y, seeds, 1) for model in models)
+    assert 0 < abs(loss - near) < 0.02 * loss
+    for name, gradient in whole.items():
+        assert found[name].dtype == torch.float32
+        assert (found[name] - gradient).norm() / gradient.norm() < 0.15  # a maximum or a ReLU may tip over
+    edge_index = edges_of(*graph)
+    outputs = [model.eval()(x, edge_index) for model in models]
+    assert torch.equal(*outputs)
+    n_id, blocks = sample(*graph, seeds, 5, 3)
+    assert torch.equal(*(model.forward_blocks(x[n_id], blocks, n_id, None) for model in models))
 
 
 @pytest.mark.parametrize("aggr", AGGRS)
@@ -148,7 +197,7 @@ def test_c040_no_edges_zero_features_and_normalisation_are_finite(aggr: str) -> 
 
 
 def test_what_cannot_be_built_is_refused() -> None:
-    for arguments in ({"aggr": "lstm"}, {"norm": "graph"}):
+    for arguments in ({"aggr": "lstm"}, {"norm": "graph"}, {"precision": "fp16"}):
         with pytest.raises(ConfigError, match="expected one of"):
             GraphSAGE(7, 16, 2, 4, **arguments)
     with pytest.raises(ConfigError, match="at least 1"):

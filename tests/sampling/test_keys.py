@@ -33,6 +33,13 @@ def test_signed_keeps_the_bits(z: int) -> None:
     assert keys.signed(z) % 2**64 == z
 
 
+def test_streams_of_edge_types_are_the_documented_hash_and_differ() -> None:
+    assert keys.relation_stream(5, 3) == keys.mix64(5 ^ keys.mix64(3))
+    streams = [keys.stream_of(0, 0, step) for step in range(100)]
+    of_types = {keys.relation_stream(stream, relation) for stream in streams for relation in range(50)}
+    assert len(of_types | set(streams)) == 5100
+
+
 def test_streams_differ_in_each_of_seed_epoch_and_step() -> None:
     streams = {keys.stream_of(seed, epoch, step) for seed in range(20) for epoch in range(20) for step in range(20)}
     assert len(streams) == 8000

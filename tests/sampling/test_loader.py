@@ -96,9 +96,7 @@ def test_ranks_take_the_same_steps_and_a_rank_without_seeds_gets_an_empty_batch(
 
 def test_union_of_ranks_is_the_batch_of_one_process(data: Data) -> None:
     alone = next(iter(NeighborLoader(data, [3], batch_size=30, shuffle=True, rank=0, num_ranks=1)))
-    parts = [
-        next(iter(NeighborLoader(data, [3], batch_size=10, shuffle=True, rank=r, num_ranks=3))) for r in range(3)
-    ]
+    parts = [next(iter(NeighborLoader(data, [3], batch_size=10, shuffle=True, rank=r, num_ranks=3))) for r in range(3)]
     assert torch.cat([p.n_id[: p.batch_size] for p in parts]).equal(alone.n_id[:30])
     assert set(torch.cat([p.e_id for p in parts]).tolist()) == set(alone.e_id.tolist())
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pygsage.sampling import reference
-from pygsage.sampling.keys import GOLDEN, MASK, mix64, stream_of
+from pygsage.sampling.keys import GOLDEN, MASK, mix64, relation_stream, stream_of
+from pygsage.sampling.sample import Relation
 
 # Edges 1 -> 0, 2 -> 0, 3 -> 0 (twice), 0 -> 1, 4 -> 4; nodes 2, 3 and 5 have no in-neighbours.
 INDPTR = torch.tensor([0, 4, 5, 5, 5, 6, 6])
@@ -96,3 +97,33 @@ def test_a_damaged_graph_is_refused() -> None:
         reference.sample(ids(), ids(), ids(), [1], 0, layered=False)
     with pytest.raises(ValueError, match="a fanout is -2"):
         reference.sample(INDPTR, INDICES, ids(0), [-2], 0, layered=False)
+
+
+def test_types_by_hand() -> None:
+    # Authors 0 and 1 wrote paper 0, author 1 wrote paper 1; paper 1 cites paper 0: the message runs from 1 to 0.
+    cites = Relation(("paper", "cites", "paper"), ids(0, 1, 1), ids(1), (-1, -1))
+    writes = Relation(("author", "writes", "paper"), ids(0, 2, 3), ids(0, 1, 1), (-1, -1))
+    by = Relation(("paper", "by", "author"), ids(0, 1, 3), ids(0, 0, 1), (-1, 0))
+    sizes = {"author": 2, "paper": 2, "venue": 7}
+    sample = reference.sample_hetero([cites, writes, by], sizes, {"paper": ids(0)}, 0)
+    assert {name: nodes.tolist() for name, nodes in sample.nodes.items()} == {
+        "author": [0, 1],
+        "paper": [0, 1],
+        "venue": [],
+    }
+    assert sample.num_nodes == {"author": [0, 2, 2], "paper": [1, 2, 2], "venue": [0, 0, 0]}
+    first, second = sample.hops[writes.edge_type]
+    assert (first.first_target, first.indptr.tolist(), first.positions.tolist()) == (0, [0, 2], [0, 1])
+    # Paper 1 was reached by a citation in the first hop, and its author had been reached too.
+    assert (second.first_target, second.indptr.tolist(), second.indices.tolist()) == (1, [0, 1], [1])
+    # No author was a seed; in the second hop two of them draw, with a fanout of 0.
+    assert [hop.indptr.tolist() for hop in sample.hops[by.edge_type]] == [[0], [0, 0, 0]]
+
+
+def test_each_type_draws_by_its_place_the_node_and_the_stream() -> None:
+    indptr, indices = ids(0, 50), torch.zeros(50, dtype=torch.int32)
+    relations = [Relation(("a", name, "a"), indptr, indices, (4,)) for name in "xyz"]
+    sample = reference.sample_hetero(relations, {"a": 1}, {"a": ids(0)}, 77)
+    drawn = [hops[0].positions.tolist() for hops in sample.hops.values()]
+    assert drawn == [reference.draw(mix64(relation_stream(77, i) ^ 0), 50, 4) for i in range(3)]
+    assert drawn[0] != drawn[1] != drawn[2]

@@ -4,6 +4,8 @@ import pickle
 
 import pytest
 import torch
+import torch_geometric.sampler.neighbor_sampler
+import torch_geometric.typing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data, HeteroData
@@ -94,13 +96,24 @@ def test_pygs_graphsage_on_all_neighbours_equals_the_full_batch() -> None:
     assert seen == data.num_nodes
 
 
+def test_c074_pygs_loader_works_where_pyg_lib_and_torch_sparse_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (torch_geometric.typing, torch_geometric.sampler.neighbor_sampler):
+        for name in ("WITH_PYG_LIB", "WITH_TORCH_SPARSE"):
+            monkeypatch.setattr(module, name, False, raising=False)
+    data = _data()
+    with pytest.warns(UserWarning, match="pyg-lib"):
+        stock = NeighborLoader(data, [3], batch_size=4)
+    with pytest.raises(ImportError, match="pyg-lib"):  # what PyG's own sampler does, at the first batch
+        next(iter(stock))
+    batch = next(iter(NeighborLoader(data, [3], neighbor_sampler=NeighborSampler(data, [3]), batch_size=4)))
+    assert batch.batch_size == 4
+
+
 def test_trim_to_layer_keeps_what_inner_layers_need() -> None:
     data = _data()
     loader = NeighborLoader(data, [3, 2], neighbor_sampler=NeighborSampler(data, [3, 2]), batch_size=5)
     batch = next(iter(loader))
-    x, edge_index, _ = trim_to_layer(
-        1, batch.num_sampled_nodes, batch.num_sampled_edges, batch.x, batch.edge_index
-    )
+    x, edge_index, _ = trim_to_layer(1, batch.num_sampled_nodes, batch.num_sampled_edges, batch.x, batch.edge_index)
     assert x.size(0) == sum(batch.num_sampled_nodes[:-1])
     assert edge_index.size(1) == batch.num_sampled_edges[0]
     assert int(edge_index[1].max()) < 5
@@ -224,8 +237,10 @@ def test_fanouts_out_of_range_are_refused(fanouts: list[int]) -> None:
 
 
 def test_what_is_not_one_graph_is_refused() -> None:
-    with pytest.raises(DatasetError, match="HeteroData"):
+    with pytest.raises(DatasetError, match="HeteroData has no edge types"):
         NeighborSampler(HeteroData(), [2])
+    with pytest.raises(ConfigError, match="a dict of edge types, but the graph has none"):
+        NeighborSampler(_data(), {("a", "to", "b"): [2]})
     with pytest.raises(DatasetError, match=r"shape \[5, 2\]"):
         NeighborSampler(Data(x=torch.zeros(9, 1), edge_index=torch.zeros(5, 2, dtype=torch.int64)), [2])
     with pytest.raises(DatasetError, match="no edge_index"):

@@ -1,4 +1,5 @@
 import pickle
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,11 @@ def test_c091_fewer_seeds_than_ranks_leaves_ranks_empty_and_none_padded() -> Non
     steps = _epoch(2, 4, batch_size=8)
     assert len(steps) == 1
     assert sorted(len(share) for share in steps[0]) == [0, 0, 1, 1]
+
+
+def test_c089_ten_and_eleven_seeds_are_the_same_number_of_steps() -> None:
+    steps = _epoch(21, 2, batch_size=3)
+    assert [[len(share) for share in step] for step in steps] == [[3, 3], [3, 3], [3, 3], [1, 2]]
 
 
 def test_c091_no_seeds_is_refused() -> None:
@@ -90,4 +96,4 @@ def test_shares_cover_each_item_once(num_items: int, num_ranks: int) -> None:
     shares = [share_of(num_items, rank, num_ranks) for rank in range(num_ranks)]
     assert shares[0].start == 0
     assert shares[-1].stop == num_items
-    assert all(a.stop == b.start for a, b in zip(shares, shares[1:], strict=False))
+    assert all(a.stop == b.start for a, b in pairwise(shares))

@@ -45,7 +45,8 @@ def test_c094_same_loss_and_gradients_as_one_process(
     together = torch.load(tmp_path / "steps.pt", weights_only=True)
     wrong = []
     for case, ours, expected in zip(script.CASES, together, alone, strict=True):
-        bound = 1e-6 if case[-1] == torch.float32 else 1e-12
+        bound = 1e-6 if case.dtype == torch.float32 else 1e-12
+        assert ours["weight"] == expected["weight"]  # known labels, or the sum of class weights, of all ranks
         if abs(ours["loss"] - expected["loss"]) > 1e-6 * abs(expected["loss"]):
             wrong.append((case, "loss", ours["loss"], expected["loss"]))
         for name, gradient in expected["gradients"].items():
@@ -58,9 +59,20 @@ def test_c094_same_loss_and_gradients_as_one_process(
 def test_dropout_and_the_draw_matter_to_the_comparison(script: ModuleType, alone: list[dict[str, Any]]) -> None:
     """Guards the test above: other masks or neighbours would be seen."""
     losses = {case: step["loss"] for case, step in zip(script.CASES, alone, strict=True)}
-    assert losses[4097, (10, 10, 10), 0.5, torch.float64] != pytest.approx(
-        losses[4097, (10, 10, 10), 0.0, torch.float64], rel=1e-4
+    deep, shallow = (10, 10, 10), (3, 7)
+    assert losses["classes", 4097, deep, 0.5, torch.float64] != pytest.approx(
+        losses["classes", 4097, deep, 0.0, torch.float64], rel=1e-4
     )
-    assert losses[4097, (10, 10, 10), 0.0, torch.float64] != pytest.approx(
-        losses[4097, (3, 7), 0.0, torch.float64], rel=1e-4
+    assert losses["classes", 4097, deep, 0.0, torch.float64] != pytest.approx(
+        losses["classes", 4097, shallow, 0.0, torch.float64], rel=1e-4
     )
+    assert losses["weighted", 4097, shallow, 0.5, torch.float64] != pytest.approx(
+        losses["classes", 4097, shallow, 0.5, torch.float64], rel=1e-4
+    )
+
+
+def test_missing_labels_are_spread_unevenly(script: ModuleType, alone: list[dict[str, Any]]) -> None:
+    """Guards the test above: a mean over the nodes, or a mean of the ranks' means, would be seen."""
+    for case, step in zip(script.CASES, alone, strict=True):
+        if case.labels == "multilabel":
+            assert case.num_seeds <= step["weight"] < case.num_seeds * script.NUM_TARGETS

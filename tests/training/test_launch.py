@@ -19,8 +19,9 @@ from safetensors.torch import load_file
 from torch_geometric.nn import GraphSAGE
 
 from pygsage import ConfigError, DatasetError, EnvironmentLimitError, RunError, Stopped, TrainingError, predict, train
-from pygsage.data.open import open_graph
 from pygsage.config import TrainConfig
+from pygsage.data.open import open_graph
+from pygsage.distributed import World
 from pygsage.training import checkpoint, loop
 from pygsage.training.checkpoint import load_checkpoint
 from pygsage.training.launch import dry_run
@@ -78,6 +79,7 @@ def test_a_run_leaves_all_that_is_promised(small: str, unbroken: Path) -> None:
         "best.pt",
         "config.yaml",
         "last.pt",
+        "memory.json",
         "metrics.jsonl",
         "model.safetensors",
     ]
@@ -144,7 +146,8 @@ def test_same_seed_same_run_other_seed_other_run(small: str, unbroken: Path, tmp
     train(small, run_dir=str(tmp_path / "other"), seed=1, **SMALL)
     for name in ("again", "threads", "reference"):
         _assert_same_weights(tmp_path / name, unbroken)
-    assert not torch.equal(_weights(tmp_path / "other")["convs.0.lin_l.weight"], _weights(unbroken)["convs.0.lin_l.weight"])
+    name = "convs.0.lin_l.weight"
+    assert not torch.equal(_weights(tmp_path / "other")[name], _weights(unbroken)[name])
 
 
 class Killed(BaseException):
@@ -239,8 +242,8 @@ def test_without_val_or_test_nodes_the_last_weights_are_kept(tmp_path: Path) -> 
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights_take_harm(small: str, tmp_path: Path) -> None:
+    options = {**SMALL, "epochs": 100, "lr": 1e30, "checkpoint_every_s": 0.0}
     with pytest.raises(TrainingError, match="The loss is") as error:
-        options = {**SMALL, "epochs": 100, "lr": 1e30, "checkpoint_every_s": 0.0}
         train(small, run_dir=str(tmp_path / "run"), **options)
     assert "--lr" in error.value.advice
     assert all(torch.isfinite(w).all() for w in _weights(tmp_path / "run").values())
@@ -352,3 +355,38 @@ def test_predict_refuses_what_is_no_run(small: str, unbroken: Path, tmp_path: Pa
     (tmp_path / "config.yaml").write_text((unbroken / "config.yaml").read_text())
     with pytest.raises(RunError, match=r"best\.pt"):
         predict(tmp_path)
+
+
+def test_relabelled_ids_are_kept_with_the_run(tmp_path: Path) -> None:
+    ids = np.array([30, 7, 12, 90])
+    np.savez(
+        tmp_path / "g.npz",
+        x=np.eye(4, dtype=np.float32),
+        y=np.array([0, 1, 0, 1]),
+        edge_index=np.array([[30, 7, 12], [90, 12, 30]]),
+        node_id=ids,
+        train_idx=ids[:2],
+        test_idx=ids[2:],
+    )
+    train(str(tmp_path / "g.npz"), run_dir=str(tmp_path / "r"), relabel=True, **{**SMALL, "epochs": 1})
+    np.testing.assert_array_equal(np.load(tmp_path / "r" / "node_id.npy"), ids)
+
+
+def test_without_the_native_core_training_says_that_it_is_slow(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pygsage.native.core", None)
+    monkeypatch.setattr("pygsage.native.load_error", "it was not built")
+    text = "\n".join(dry_run(TrainConfig(dataset=small, gpus="0")))
+    assert "sampler reference" in text
+    assert "without the native sampler (it was not built)" in text
+
+
+def test_c101_the_decision_is_rank_0s(small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank whose own score lies on the other side of the best one follows rank 0."""
+
+    def of_rank_0(self: World, value: Any) -> Any:
+        return {**value, "accuracy": 0.25} if isinstance(value, dict) and "accuracy" in value else value
+
+    monkeypatch.setattr(World, "broadcast", of_rank_0)
+    result = train(small, run_dir=str(tmp_path / "run"), **{**SMALL, "epochs": 50, "patience": 2})
+    assert result.epochs == 3
+    assert result.val["accuracy"] == 0.25

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from difflib import get_close_matches
 
 import numpy as np
@@ -11,11 +10,12 @@ import torch
 from torch import Tensor
 
 from pygsage.data.names import Reference
-from pygsage.data.raw import SPLITS, RawGraph
+from pygsage.data.raw import RawGraph
+from pygsage.data.take import SPLIT_KEYS, raw_from_mapping
 from pygsage.errors import DatasetError
 
 _NEEDED = ("x", "edge_index", "y")
-_SPLIT_KEYS = tuple(f"{name}_{kind}" for name in SPLITS for kind in ("mask", "idx"))
+_OPTIONAL = ("node_id",)
 _UNUSED = ("edge_attr", "edge_weight")
 _WRITE_IT = "Write it with numpy.savez."
 
@@ -30,41 +30,49 @@ def read_npz(reference: Reference) -> RawGraph:
     try:
         if not zipfile.is_zipfile(path):
             raise _no_zip(path)
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because numpy leaves a damaged file open.
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             notes = _check_keys(path, file.files)
-            x, edge_index, y = (_read(path, file, key) for key in _NEEDED)
-            splits = {key: _read(path, file, key) for key in _SPLIT_KEYS if key in file.files}
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        raise DatasetError(f"{path} is damaged ({_sentence(error)}).", _WRITE_IT) from None
+            keys = (*_NEEDED, *SPLIT_KEYS, *_OPTIONAL)
+            arrays = {key: _read(path, file, key) for key in keys if key in file.files}
+    except DatasetError:
+        raise
     except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error.strerror or error}.") from None
-    return RawGraph(reference.text, path, x, edge_index, y, splits, notes)
+        raise DatasetError(f"{path} cannot be read: {error.strerror or error}; expected an .npz file.") from None
+    except Exception as error:  # zipfile and numpy raise many kinds for damaged files
+        raise DatasetError(f"{path} is damaged ({_sentence(error)}); expected a whole .npz file.", _WRITE_IT) from None
+    raw = raw_from_mapping(reference.text, path, arrays)
+    raw.notes.extend(notes)
+    return raw
 
 
 def _read(path: str, file: np.lib.npyio.NpzFile, key: str) -> Tensor:
     try:
         array = file[key]
-    except ValueError as error:
+    except MemoryError as error:
+        raise DatasetError(
+            f"{path}: {key} does not fit in memory ({_sentence(error)}); expected an array that does."
+        ) from None
+    except OSError:
+        raise
+    except Exception as error:  # zipfile and numpy raise many kinds for damaged files
         if "allow_pickle" not in str(error):
-            raise DatasetError(f"{path}: {key} is damaged or cut short ({_sentence(error)}).") from None
+            raise _damaged(path, key, _sentence(error)) from None
         raise DatasetError(
             f"{path}: {key} is an array of Python objects, which can run code when it is read; expected numbers.",
             "Rows of different length, or None, make such arrays; store one number a cell.",
         ) from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise DatasetError(f"{path}: {key} is damaged or cut short ({_sentence(error)}).") from None
-    except MemoryError as error:
-        raise DatasetError(f"{path}: {key} does not fit in memory ({_sentence(error)}).") from None
-    return _to_tensor(path, key, array)
+    if not isinstance(array, np.ndarray):  # numpy hands out the bytes of what is no .npy
+        raise _damaged(path, key, "it is no .npy")
+    return to_tensor(path, key, array)
 
 
-def _to_tensor(path: str, key: str, array: np.ndarray) -> Tensor:
+def to_tensor(path: str, key: str, array: np.ndarray) -> Tensor:
     """A tensor on the array's memory where torch knows its dtype, else on a copy of a wider one."""
     kind, width = array.dtype.kind, array.dtype.itemsize
     if kind not in "biuf":
         what = "text" if kind in "US" else f"of dtype {array.dtype}"
-        advice = f"Number it with numpy.unique({key}, return_inverse=True)[1]." if kind in "US" else ""
-        raise DatasetError(f"{path}: {key} is {what}; expected numbers.", advice)
+        raise DatasetError(f"{path}: {key} is {what}; expected numbers.", _numbers_for(key) if kind in "US" else "")
     if kind == "u" and width > 1:
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
             raise DatasetError(f"{path}: {key} holds {int(array.max())}; expected numbers that int64 can hold.")
@@ -74,8 +82,19 @@ def _to_tensor(path: str, key: str, array: np.ndarray) -> Tensor:
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
+def _numbers_for(key: str) -> str:
+    """What to do about names or words in the place of numbers."""
+    if key == "y":
+        return "Number the classes with numpy.unique(y, return_inverse=True)[1]."
+    if key == "edge_index":
+        return "Put the row of x in the place of each node's name."
+    if key.endswith("_mask"):
+        return f"Compare it with the word that means true: {key} == 'True'."
+    return f"Store {key}.astype(float)." if key == "x" else f"Store {key}.astype(int), if all of it are numbers."
+
+
 def _check_keys(path: str, keys: list[str]) -> list[str]:
-    known = (*_NEEDED, *_SPLIT_KEYS, *_UNUSED)
+    known = (*_NEEDED, *SPLIT_KEYS, *_OPTIONAL, *_UNUSED)
     unknown = sorted(set(keys) - set(known))
     shown = ", ".join(sorted(keys)[:12]) or "nothing"
     for key in _NEEDED:
@@ -87,15 +106,20 @@ def _check_keys(path: str, keys: list[str]) -> list[str]:
                 advice = f"Is {near[0]} meant? Store it as {key}." if near else ""
             raise DatasetError(f"{path} has no {key}; found {shown}; expected {', '.join(_NEEDED)}.", advice)
     for key in unknown:
-        near = get_close_matches(key, _SPLIT_KEYS, n=1, cutoff=0.7)
+        near = get_close_matches(key, SPLIT_KEYS, n=1, cutoff=0.7)
         name = near[0].rpartition("_")[0] if near else ""
         if near and not {f"{name}_mask", f"{name}_idx"} & set(keys):
             raise DatasetError(
-                f"{path} has {key}, which is not a name that is read.",
+                f"{path} has {key}, which is not a name that is read; expected {name}_mask or {name}_idx.",
                 f"Store it as {name}_mask (true or false a node) or {name}_idx (node ids).",
             )
     unused = [key for key in keys if key in _UNUSED or key in unknown]
     return [f"Not used: {', '.join(unused)}."] if unused else []
+
+
+def _damaged(path: str, key: str, reason: str) -> DatasetError:
+    found = f"{path}: {key} is damaged or cut short ({reason}); expected a whole array."
+    return DatasetError(found, _WRITE_IT)
 
 
 def _no_zip(path: str) -> DatasetError:

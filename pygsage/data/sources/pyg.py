@@ -5,24 +5,20 @@ Naming a class runs its code, which may read pickled files and download: that is
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
-import random
 import shutil
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from pygsage.data.names import Reference
-from pygsage.data.raw import SPLITS, RawGraph
+from pygsage.data.raw import RawGraph
+from pygsage.data.sources.download import made_folder
+from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
+from pygsage.data.take import raw_from_data
 from pygsage.errors import DatasetError, PygsageError
 
 _NODE_CLASSES = "such as Planetoid, Amazon, Coauthor, WebKB, Reddit, Flickr, WikiCS"
@@ -31,13 +27,22 @@ _NODE_CLASSES = "such as Planetoid, Amazon, Coauthor, WebKB, Reddit, Flickr, Wik
 def read_pyg(reference: Reference, root: str | None, *, offline: bool) -> RawGraph:
     """Builds `torch_geometric.datasets.CLASS(root, name)` and takes its only graph.
 
+    Raises:
+        DatasetError: as `open_pyg`; also when it holds anything but one graph with node labels.
+    """
+    dataset, data = open_pyg(reference, root, offline=offline)
+    return raw_from_data(reference.text, reference.text, data, len(dataset))
+
+
+def open_pyg(reference: Reference, root: str | None, *, offline: bool) -> tuple[Any, Any]:
+    """Builds `torch_geometric.datasets.CLASS(root, name)`, and returns it with its first graph, or None.
+
     Args:
         root: Passed to the class; None for a folder of its own in the user's cache.
         offline: Refuse instead of downloading.
 
     Raises:
-        DatasetError: when there is no such class, its files are missing or cannot be read, or it holds anything but
-            one graph with node labels.
+        DatasetError: when there is no such class, or its files are missing or cannot be read.
     """
     from torch_geometric.data.dataset import Dataset
 
@@ -50,10 +55,9 @@ def read_pyg(reference: Reference, root: str | None, *, offline: bool) -> RawGra
     if issubclass(made, Dataset):
         made = _guarded(made, reference, offline)
     try:
-        with _quiet(), _fixed_seed():
+        with quiet(), fixed_seed():
             dataset = made(**arguments)
-            num_graphs = len(dataset)
-            data = dataset[0] if num_graphs else None
+            data = dataset[0] if len(dataset) else None
     except PygsageError:
         raise
     except ImportError as error:
@@ -62,10 +66,10 @@ def read_pyg(reference: Reference, root: str | None, *, offline: bool) -> RawGra
     except Exception as error:  # another's code: anything can come out of it
         where = f" Its files are in {arguments['root']}." if "root" in arguments else ""
         raise DatasetError(
-            f"{reference.text} could not be read: {_sentence(error)}.",
+            f"{reference.text} could not be read: {sentence(error)}.",
             f"Check the name and the files; a folder 'processed' that was left half-written can be deleted.{where}",
         ) from None
-    return _take_graph(reference, data, num_graphs)
+    return dataset, data
 
 
 def _find_class(name: str) -> type:
@@ -136,14 +140,14 @@ def _guarded(made: Any, reference: Reference, offline: bool) -> type:
             if offline:
                 raise _files_missing(reference, Path(self.root), missing)
             root = Path(self.root)
-            with _made_folder(root), tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
+            with made_folder(root), tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
                 self.root = scratch
                 try:
                     os.makedirs(self.raw_dir, exist_ok=True)
                     self.download()
                 except Exception as error:  # another's code, and the network
                     raise DatasetError(
-                        f"{reference.text} could not be downloaded: {_sentence(error)}.",
+                        f"{reference.text} could not be downloaded: {sentence(error)}.",
                         _near_folder(reference, root)
                         or "Check the name and the network, or give the raw files that you have with --root DIR.",
                     ) from None
@@ -155,7 +159,16 @@ def _guarded(made: Any, reference: Reference, offline: bool) -> type:
             folder = Path(self.processed_dir)
             is_new = not folder.exists()
             try:
-                super()._process()
+                with warnings.catch_warnings():
+                    # PyG only warns when it takes what other options have made.
+                    warnings.filterwarnings("error", "The `pre_(transform|filter)` argument differs")
+                    super()._process()
+            except UserWarning:
+                raise DatasetError(
+                    f"{reference.text}: the files in {folder} were made with a pre_transform or pre_filter; expected "
+                    "those that are made without.",
+                    f"Give another folder with --root DIR, or delete {folder}: it is then made anew.",
+                ) from None
             except BaseException:
                 if is_new:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -180,20 +193,6 @@ def _near_folder(reference: Reference, root: Path) -> str:
     return f"Did you mean pyg:{reference.class_name}/{folders[near[0]]}?" if near else ""
 
 
-@contextlib.contextmanager
-def _made_folder(folder: Path) -> Iterator[None]:
-    """Makes a folder, and takes away what it made of it when that stayed empty."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for path in made:
-                path.rmdir()
-        raise
-
-
 def _move_into(source: Path, target: Path) -> None:
     """Renames everything below `source` into `target`, file by file where a folder is there already."""
     for path in sorted(source.iterdir()):
@@ -202,58 +201,3 @@ def _move_into(source: Path, target: Path) -> None:
             _move_into(path, goal)
         else:
             os.replace(path, goal)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Standard output stays ours, no question waits on standard input, others' warnings stay theirs."""
-    before = sys.stdin
-    with contextlib.redirect_stdout(sys.stderr), open(os.devnull) as nothing, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        sys.stdin = nothing
-        try:
-            yield
-        finally:
-            sys.stdin = before
-
-
-@contextlib.contextmanager
-def _fixed_seed() -> Iterator[None]:
-    """Classes that draw their graph draw the same one in every process; the generators are left as they were."""
-    python, old_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices=[]):
-        random.seed(0)
-        np.random.seed(0)  # noqa: NPY002
-        torch.manual_seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(old_numpy)  # noqa: NPY002
-
-
-def _take_graph(reference: Reference, data: Any, num_graphs: int) -> RawGraph:
-    from torch_geometric.data import Data, HeteroData
-
-    expected = "expected one graph with node labels"
-    if num_graphs != 1:
-        raise DatasetError(
-            f"{reference.text} holds {num_graphs} graphs; {expected}: datasets of many graphs are not trained yet."
-        )
-    if isinstance(data, HeteroData):
-        types = ", ".join(data.node_types[:6])
-        raise DatasetError(
-            f"{reference.text} is heterogeneous (node types {types}); {expected} and a single type of nodes."
-        )
-    if not isinstance(data, Data):
-        raise DatasetError(f"{reference.text} holds a {type(data).__name__}; {expected}.")
-    if "edge_index" not in data and "adj_t" in data:
-        raise DatasetError(f"{reference.text} has adj_t and no edge_index; expected edge_index [2, edges].")
-    splits = {key: data[key] for name in SPLITS for key in (f"{name}_mask", f"{name}_idx") if data.get(key) is not None}
-    notes = [f"Not used: {key}." for key in ("edge_attr", "edge_weight") if data.get(key) is not None]
-    return RawGraph(reference.text, reference.text, data.get("x"), data.get("edge_index"), data.get("y"), splits, notes)
-
-
-def _sentence(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:300].rstrip(".")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

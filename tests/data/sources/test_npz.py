@@ -74,7 +74,7 @@ def test_c026_an_array_of_objects_is_refused_unread(ring_npz: Write, key: str) -
 
 
 def test_text_is_refused_with_the_cure(ring_npz: Write) -> None:
-    refused(ring_npz(y=np.array(list("abcabc"))), "y is text; expected numbers. Number it with numpy.unique(y")
+    refused(ring_npz(y=np.array(list("abcabc"))), "y is text; expected numbers. Number the classes with numpy.unique(y")
     refused(ring_npz(y=np.zeros(6, dtype="datetime64[s]")), "y is of dtype datetime64[s]; expected numbers")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import sys
 import urllib.request
 import warnings
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch_geometric import datasets
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
+from torch_geometric.transforms import NormalizeFeatures
 
 from pygsage.data.names import parse_reference
 from pygsage.data.raw import RawGraph
@@ -306,3 +308,39 @@ def test_cora_reads_from_its_raw_files(raw_folder: Callable[[str, str], Path]) -
 def test_many_graphs_are_refused(raw_folder: Callable[[str, str], Path]) -> None:
     root = raw_folder("tu/MUTAG", "MUTAG")
     refused("pyg:TUDataset/MUTAG holds 188 graphs; expected one", "pyg:TUDataset/MUTAG", root)
+
+
+class Processed(InMemoryDataset):
+    """A class of PyG's that needs no raw files."""
+
+    def __init__(self, root: str | None = None, pre_transform: Any = None) -> None:
+        super().__init__(root, pre_transform=pre_transform)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.load(self.processed_paths[0])  # PyG warns of its own files
+
+    @property
+    def processed_file_names(self) -> str:
+        return "data.pt"
+
+    def process(self) -> None:
+        nodes = torch.arange(6)
+        data = Data(x=torch.ones(6, 2), edge_index=torch.stack([nodes, nodes.flip(0)]), y=nodes % 2)
+        self.save([data if self.pre_transform is None else self.pre_transform(data)], self.processed_paths[0])
+
+
+def test_c041_files_made_with_other_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "Processed", Processed, raising=False)
+    monkeypatch.setattr(datasets, "__all__", [*datasets.__all__, "Processed"])
+    reference = parse_reference("pyg:Processed")
+    Processed(str(tmp_path), pre_transform=NormalizeFeatures())
+    before = sorted(p.stat().st_mtime_ns for p in tmp_path.rglob("*"))
+    with pytest.raises(
+        DatasetError, match="processed were made with a pre_transform or pre_filter; expected"
+    ) as caught:
+        read_pyg(reference, str(tmp_path), offline=True)
+    assert f"delete {tmp_path / 'processed'}" in caught.value.advice
+    assert sorted(p.stat().st_mtime_ns for p in tmp_path.rglob("*")) == before
+    shutil.rmtree(tmp_path / "processed")
+    assert read_pyg(reference, str(tmp_path), offline=True).x.sum() == 12
+    assert read_pyg(reference, str(tmp_path), offline=True).x.sum() == 12  # what we made is taken again

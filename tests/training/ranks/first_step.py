@@ -9,7 +9,7 @@ import itertools
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,65 +17,100 @@ from pygsage.config import TrainConfig
 from pygsage.data.csc import build_csc
 from pygsage.data.graph import Graph
 from pygsage.distributed import World
+from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.loop import Clock, Progress, Trainer
+from pygsage.training.losses import build_loss
 from pygsage.training.rank import build_model
 from pygsage.training.report import Report
 from pygsage.training.signals import StopRequest
 
 NUM_NODES = 6000
-CASES = list(
-    itertools.product(
-        (1, 2, 5, 4097),  # seeds in the step, over all ranks
-        ((10, 10, 10), (3, 7), (-1, 2)),
-        (0.0, 0.5),
-        (torch.float32, torch.float64),
-    )
-)
+NUM_TARGETS = 5
+DTYPES = (torch.float32, torch.float64)
 
 
-def _graph(num_seeds: int, dtype: torch.dtype) -> Graph:
+class Case(NamedTuple):
+    """A first step: `labels` is a task, or `weighted`: classes with weights."""
+
+    labels: str
+    num_seeds: int  # over all ranks
+    fanouts: tuple[int, ...]
+    dropout: float
+    dtype: torch.dtype
+
+
+CASES = [
+    *itertools.starmap(
+        Case, itertools.product(["classes"], (1, 5, 4097), ((10, 10, 10), (3, 7), (-1, 2)), (0.0, 0.5), DTYPES)
+    ),
+    *itertools.starmap(
+        Case, itertools.product(["multilabel", "regression", "weighted"], (2, 5, 4097), ((3, 7),), (0.5,), DTYPES)
+    ),
+]
+
+
+def _graph(case: Case) -> Graph:
     generator = torch.Generator().manual_seed(1)
     hubs = (torch.rand(30_000, generator=generator) ** 3 * NUM_NODES).long()
     ends = torch.randint(NUM_NODES, (30_000,), generator=generator)
     edge_index = torch.stack([torch.cat([hubs, ends]), torch.cat([ends, hubs])])
     indptr, indices, perm = build_csc(edge_index, NUM_NODES)
+    x = torch.randn(NUM_NODES, 24, generator=generator)
+    classes = (torch.rand(NUM_NODES, generator=generator) ** 2 * 7).long()  # the last ones are rare
+    # From nodes with all labels to nodes with one alone, so that no two ranks have the same number.
+    known = torch.rand(NUM_NODES, NUM_TARGETS, generator=generator) < torch.rand(NUM_NODES, 1, generator=generator) ** 2
+    known[:, 0] = True
+    values = torch.randn(NUM_NODES, NUM_TARGETS, generator=generator)
+    values = (values > 0.5).float() if case.labels == "multilabel" else values
+    table = torch.where(known, values, torch.nan)
+    task = "classes" if case.labels == "weighted" else case.labels
     return Graph(
         name="random",
         indptr=indptr,
         indices=indices,
         edge_id=perm,
-        x=torch.randn(NUM_NODES, 24, generator=generator).to(dtype),
-        y=torch.randint(7, (NUM_NODES,), generator=generator),
-        splits={"train": torch.randperm(NUM_NODES, generator=generator)[:num_seeds]},
-        num_classes=7,
+        x=x.to(case.dtype),
+        y=classes if task == "classes" else table,
+        splits={"train": torch.randperm(NUM_NODES, generator=generator)[: case.num_seeds]},
+        num_classes=7 if task == "classes" else 0,
+        task=task,
     )
 
 
-def first_steps(world: World, cases: list[Any] = CASES) -> list[dict[str, Any]]:
+def first_steps(world: World, cases: list[Case] = CASES) -> list[dict[str, Any]]:
     """For each case the loss over all ranks, and the gradients after their reduction."""
-    return [_first_step(world, *case) for case in cases]
+    return [_first_step(world, case) for case in cases]
 
 
-def _first_step(
-    world: World, num_seeds: int, fanouts: tuple[int, ...], dropout: float, dtype: torch.dtype
-) -> dict[str, Any]:
-    config = TrainConfig(fanouts=fanouts, dropout=dropout, hidden=64, epochs=1, max_steps=1)
-    graph = _graph(num_seeds, dtype)
-    shards = DistributedSeedSampler(num_seeds, rank=world.rank, num_ranks=world.size, global_batch_size=num_seeds)
-    sampler = NeighborSampler(graph, fanouts, seed=5)
-    model = build_model(config, graph.num_features, graph.num_classes).to(dtype)
+def _first_step(world: World, case: Case) -> dict[str, Any]:
+    config = TrainConfig(
+        fanouts=case.fanouts,
+        dropout=case.dropout,
+        hidden=64,
+        epochs=1,
+        max_steps=1,
+        class_weights=case.labels == "weighted",
+    )
+    graph, size = _graph(case), case.num_seeds
+    shards = DistributedSeedSampler(size, rank=world.rank, num_ranks=world.size, global_batch_size=size)
+    sampler = NeighborSampler(graph, case.fanouts, seed=5)
+    model = build_model(config, graph.num_features, graph.num_outputs).to(case.dtype)
+    loss, seeds = build_loss(config, graph), graph.splits["train"]
     with ExitStack() as stack:
-        pipeline = stack.enter_context(BatchPipeline(graph, graph.splits["train"], sampler, shards))
-        progress = Progress(global_batch_size=num_seeds)
+        pipeline = stack.enter_context(
+            BatchPipeline(graph, seeds, sampler, shards, seed_weights=loss.row_weights(graph.y[seeds]))
+        )
+        progress = Progress(global_batch_size=size)
+        silent = Report(False)
         trainer = Trainer(
-            config, graph, model, pipeline, world, None, Report(False), StopRequest(), progress
+            config, graph, model, pipeline, loss, world, None, silent, StopRequest(), progress, PeakMemory()
         )
         trainer._train_epoch(Clock())
     gradients = {name: p.grad for name, p in model.named_parameters()}
-    return {"loss": progress.loss_sum / num_seeds, "gradients": gradients}
+    return {"loss": progress.loss_sum / progress.loss_weight, "weight": progress.loss_weight, "gradients": gradients}
 
 
 def main(out: Path) -> None:

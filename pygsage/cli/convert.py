@@ -1,0 +1,132 @@
+"""`pygsage convert`."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pygsage.cli.parser import parse
+from pygsage.config import ConvertConfig, TrainConfig
+
+
+def run(argv: Sequence[str]) -> int:
+    """Parses the options, converts, and says what was written.
+
+    Raises:
+        PygsageError: when the dataset cannot be read, or the folder exists.
+    """
+    config = ConvertConfig(**parse(ConvertConfig, argv, "convert", {}))
+    answer = _convert(config)
+    if config.json:
+        print(json.dumps(answer))
+    elif not config.quiet:
+        for note in answer["notes"]:
+            print(f"note: {note}")
+        skipped = f", {len(answer['skipped'])} skipped" if answer["skipped"] else ""
+        print(f"{answer['num_graphs']:,} graphs{skipped} in {answer['store']}: {answer['bytes'] / 2**20:,.1f} MiB")
+    return 0
+
+
+def _convert(config: ConvertConfig) -> dict[str, Any]:
+    out = Path(os.path.expanduser(config.out))
+    with _source(config) as source:
+        if source is None:
+            return _save_graph(config, out)
+        from pygsage.data.convert import to_on_disk_dataset
+        from pygsage.data.store import open_manifest
+
+        with _progress(config, _count(source)) as progress, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # they are among the notes
+            to_on_disk_dataset(
+                source,
+                out,
+                config.backend,
+                overwrite=config.overwrite,
+                resume=config.resume,
+                missing=config.missing,
+                on_error=config.on_error,
+                progress=progress,
+            )
+    manifest = open_manifest(out.absolute())
+    told = {name: manifest[name] for name in ("num_graphs", "backend", "skipped", "notes")}
+    return {"store": str(out), **told, "bytes": _size(out)}
+
+
+@contextmanager
+def _source(config: ConvertConfig) -> Iterator[Any]:
+    """The dataset of many graphs that is named, or None for one graph."""
+    from pygsage.data.store import is_store
+
+    text = os.path.expanduser(config.dataset)
+    if os.path.isdir(text) and is_store(text):
+        from pygsage.data.on_disk import OnDiskGraphs
+
+        yield OnDiskGraphs(text)
+        return
+    from pygsage.data.names import parse_reference
+
+    reference = parse_reference(config.dataset)
+    if reference.kind == "pyg":
+        from pygsage.data.sources.pyg import open_pyg
+
+        dataset, _ = open_pyg(reference, config.root, offline=config.offline)
+        yield dataset if len(dataset) != 1 else None
+    elif reference.kind == "recipe":
+        from pygsage.data.sources.recipe import open_recipe
+
+        with open_recipe(reference, config.root) as recipe:
+            yield recipe
+    else:
+        yield None
+
+
+def _save_graph(config: ConvertConfig, out: Path) -> dict[str, Any]:
+    from pygsage.data.open import open_graph
+    from pygsage.errors import ConfigError
+
+    if config.backend != "columnar":
+        raise ConfigError(
+            f"{config.dataset} is one graph, which --backend {config.backend} does not hold.", "Leave it out."
+        )
+    named = TrainConfig(
+        dataset=config.dataset, root=config.root, offline=config.offline, trust_pickle=config.trust_pickle
+    )
+    graph = open_graph(named, need_split=False)
+    graph.save(out)
+    told = {"num_graphs": 1, "backend": "columnar", "skipped": [], "notes": list(graph.notes)}
+    return {"store": str(out), **told, "bytes": _size(out)}
+
+
+@contextmanager
+def _progress(config: ConvertConfig, num_graphs: int | None) -> Iterator[Any]:
+    """A bar with the rate and the time left, on a terminal."""
+    from tqdm import tqdm
+
+    hidden = True if config.quiet or config.json else None  # None: where there is no terminal
+    with tqdm(total=num_graphs, unit=" graphs", disable=hidden, smoothing=0.05) as bar:
+        first_bytes: list[int] = []
+
+        def show(num_done: int, num_bytes: int) -> None:
+            if not first_bytes:
+                bar.initial = bar.n = num_done - 1  # those that an interrupted conversion had written
+                first_bytes.append(num_bytes)
+            if bar.update(num_done - bar.n) and bar.format_dict["elapsed"]:
+                rate = (num_bytes - first_bytes[0]) / 1e6 / bar.format_dict["elapsed"]
+                bar.set_postfix_str(f"{rate:.0f} MB/s", refresh=False)
+
+        yield show
+
+
+def _count(source: Any) -> int | None:
+    from pygsage.data.recipe import Recipe
+
+    return source.num_graphs if isinstance(source, Recipe) else len(source)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

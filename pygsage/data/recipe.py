@@ -1,0 +1,48 @@
+"""A user's own dataset, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Recipe:
+    """A dataset in one Python file: derive from this, write `graphs`, and train on `path/to/file.py`.
+
+    With several recipes in a file, name one: `path/to/file.py:CLASS`. The file is run: naming it is the trust.
+    `datasets/` of this project holds recipes to copy.
+
+    **What `graphs` yields.** PyG `Data`, one graph at a time; a node-level dataset yields one. Its fields:
+
+    - `x`: features, `[N, F]`, any real dtype, finite; used as float32.
+    - `edge_index`: int `[2, E]`, node ids from 0 to N-1; messages run from row 0 to row 1. Duplicates stay.
+    - `y`: the labels, whose kind says what is learnt (`--task` says it instead): whole numbers `[N]` or `[N, 1]` are
+      classes from 0 on, negative or NaN for no label; 0, 1 and NaN `[N, C]` are several labels a node; other floats,
+      `[N]` or `[N, C]`, are measurements.
+    - `train_mask`, `val_mask`, `test_mask`: bool `[N]`, or `[N, S]` for S splits of which `--split-id` picks one; or
+      `train_idx`, `val_idx`, `test_idx`: ids. They share no node. With none, type `--split random:.6/.2/.2`.
+    - `node_id`: int `[N]`, only with `--relabel`: the ids that `edge_index` uses, row by row.
+
+    **How many.** `num_graphs` if it is known before, else None. Datasets of many graphs are not trained yet; they are
+    refused.
+
+    **Streaming.** `graphs` is a generator, asked for one graph after the other, so that a recipe holds no more than
+    one; read files in pieces where they are large. It is called once on each machine, with the random generators of
+    NumPy, torch and Python at a fixed seed, and has to yield the same each time.
+
+    **Errors.** Any exception ends the command with one sentence that names the file and line.
+
+    Args:
+        root: Folder of the data, `--root` on the command line; None for the folder of the recipe's file.
+    """
+
+    name: str = ""
+    num_graphs: int | None = None
+
+    def __init__(self, root: str | Path | None = None) -> None:
+        self.root = Path(root) if root is not None else Path(type(self).graphs.__code__.co_filename).parent
+
+    def graphs(self) -> Iterator[Any]:
+        """Yields the graphs as PyG `Data`, one after the other."""
+        raise NotImplementedError(f"{type(self).__name__} has no method graphs(self); expected one that yields Data")

@@ -1,0 +1,271 @@
+"""The whole answer of `estimate-memory`: shape, ways, machine, decision; as a table and as JSON."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pygsage.config import TrainConfig, parse_size
+from pygsage.memory.decide import Decision, decide, size_text
+from pygsage.memory.degrees import SampledBatch
+from pygsage.memory.estimate import Estimate, edges_in_use, estimate, rule_of_thumb_bytes
+from pygsage.memory.machine import Machine, read_machine
+from pygsage.memory.options import EstimateConfig
+from pygsage.memory.rows import PHASES, PLACES
+from pygsage.memory.shapes import DatasetShape, shape_from_numbers, shape_of
+from pygsage.memory.training import Training, batch_of, resolve
+
+_PLACES = {
+    "RAM, shared": "once a machine",
+    "RAM, per rank": "the first rank's peak",
+    "/dev/shm": "nothing of ours",
+    "disk": "files of the dataset, and scratch",
+    "GPU": "each",
+}
+
+
+@dataclass(frozen=True)
+class MemoryAnswer:
+    """Everything that is known before a dataset is read.
+
+    Attributes:
+        shape: Counts and dtypes, and where they come from.
+        training: The options in force.
+        batch: Sizes of a batch.
+        memory: Our way in memory.
+        disk: Our way on disk.
+        pyg: PyG's own way.
+        machine: What there is.
+        decision: Where to hold it.
+    """
+
+    shape: DatasetShape
+    training: Training
+    batch: SampledBatch
+    memory: Estimate
+    disk: Estimate
+    pyg: Estimate
+    machine: Machine
+    decision: Decision
+
+    @property
+    def chosen(self) -> Estimate:
+        """The estimate of the way that was decided on; in memory when neither fits."""
+        return self.disk if self.decision.storage == "disk" else self.memory
+
+    def sentence(self) -> str:
+        """One line for a run to print."""
+        return f"memory: {self.decision.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; sizes in bytes."""
+        shape = {k: v for k, v in vars(self.shape).items() if k not in ("degrees", "mapped")}
+        return {
+            "dataset": {**shape, "notes": list(self.shape.notes), "mapped": sorted(self.shape.mapped)},
+            "training": {**asdict(self.training), "fanouts": list(self.training.fanouts)},
+            "batch": {
+                "nodes": [round(n) for n in self.batch.num_nodes],
+                "edges": [round(n) for n in self.batch.num_edges],
+                "basis": self.batch.basis,
+            },
+            "ways": {way.way: _way(way) for way in (self.memory, self.disk, self.pyg)},
+            "rule_of_thumb_bytes": rule_of_thumb_bytes(self.shape),
+            "machine": {
+                "memory_available_bytes": self.decision.available_bytes,
+                "memory_available_source": self.decision.available_source,
+                "memory_limit_bytes": self.machine.memory_limit_bytes,
+                "memory_limit_source": self.machine.memory_limit_source,
+                "memory_of_host_bytes": self.machine.memory_of_host_bytes,
+                "shm_free_bytes": self.machine.shm_free_bytes,
+                "disk_free_bytes": self.machine.disk_free_bytes,
+                "num_cores": self.machine.num_cores,
+            },
+            "decision": self.decision.storage,
+            "reason": self.decision.reason,
+            "exit_status": self.decision.exit_status,
+            "next_command": self.next_command(),
+        }
+
+    def next_command(self) -> str:
+        """What to type next."""
+        dataset = self.shape.train_as or self.shape.name
+        if self.shape.num_graphs > 1 and self.decision.storage != "none":
+            return f"pygsage convert {dataset} OUT"
+        if self.decision.storage == "memory":
+            return f"pygsage train {dataset}"
+        if self.decision.storage == "disk":
+            need = size_text(self.memory.need_bytes).replace(" ", "")
+            return f"pygsage train {dataset} --memory-limit {need}  # this version holds one graph in memory"
+        smaller = max(1, self.training.batch_size // 4)
+        fanouts = ",".join(str(k) if k < 0 else str(max(1, k // 2)) for k in self.training.fanouts)
+        return f"pygsage estimate-memory {self.shape.name} --batch-size {smaller} --fanouts {fanouts}"
+
+    def text(self) -> str:
+        """The table for people."""
+        return "\n".join(_text(self))
+
+
+def answer(
+    config: EstimateConfig | TrainConfig,
+    *,
+    shape: DatasetShape | None = None,
+    machine: Machine | None = None,
+    base_bytes: int | None = None,
+    num_ranks: int | None = None,
+    compiled: bool = True,
+) -> MemoryAnswer:
+    """Estimates and decides; reads headers, takes milliseconds, loads nothing beyond the standard library.
+
+    Args:
+        config: The options of `estimate-memory`, or those of a run.
+        shape: What the dataset holds, where it is known already; else it is found out from `config.dataset`.
+        machine: What there is; read when it is not given.
+        base_bytes: What this process, one of the ranks, takes without data, as it has measured; it counts as
+            available then. Constants serve when it is not given.
+        num_ranks: Ranks of this machine, where a launcher has decided.
+        compiled: Whether the native core serves.
+
+    Raises:
+        DatasetError: when the dataset's size cannot be known beforehand.
+    """
+    folder = getattr(config, "disk", None) or getattr(config, "run_dir", None) or "."
+    machine = machine or read_machine(folder=os.path.expanduser(folder))
+    if base_bytes is not None and machine.memory_available_bytes is not None:
+        machine = replace(machine, memory_available_bytes=machine.memory_available_bytes + base_bytes)
+    shape = shape or _shape(config)
+    training = resolve(config, machine.num_cores, gpus_of_driver(), num_ranks)
+    ways = {
+        way: estimate(shape, training, way, base_bytes=base_bytes, compiled=compiled)
+        for way in ("memory", "disk", "pyg")
+    }
+    limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
+    share = config.memory_share if isinstance(config, EstimateConfig) else 0.5
+    return MemoryAnswer(
+        shape=shape,
+        training=training,
+        batch=batch_of(shape, training, edges_in_use(shape, training)),
+        memory=ways["memory"],
+        disk=ways["disk"],
+        pyg=ways["pyg"],
+        machine=machine,
+        decision=decide(ways["memory"], ways["disk"], machine, limit, share),
+    )
+
+
+def gpus_of_driver(root: Path = Path("/")) -> int:
+    """How many GPUs NVIDIA's driver tells of; 0 where it tells none."""
+    try:
+        return sum(1 for _ in (root / "proc/driver/nvidia/gpus").iterdir())
+    except OSError:
+        return 0
+
+
+def _shape(config: EstimateConfig | TrainConfig) -> DatasetShape:
+    if config.dataset or not isinstance(config, EstimateConfig):
+        return shape_of(config.dataset, config.root)
+    return shape_from_numbers(
+        config.num_graphs or 1,
+        config.avg_nodes or 0,
+        config.avg_edges or 0,
+        config.num_features or 0,
+        dtype=config.dtype,
+        num_classes=config.num_classes,
+        edge_features=config.edge_features,
+        degree=None if config.degree == "unknown" else config.degree,
+    )
+
+
+def _way(way: Estimate) -> dict[str, Any]:
+    return {
+        "peak_bytes": way.peak_bytes,
+        "need_bytes": way.need_bytes,
+        "disk_bytes": way.disk_bytes,
+        "gpu_bytes": way.gpu_bytes,
+        "launcher_bytes": way.launcher_bytes,
+        "phases": {
+            phase: {
+                "ram_bytes": way.ram_bytes(phase),
+                **{f"{place}_bytes": way.place_bytes(phase, place) for place in PLACES},
+                "rows": [
+                    {"place": r.place, "what": r.what, "bytes": r.num_bytes, "formula": r.formula, "kind": r.kind}
+                    for r in way.rows
+                    if r.phase == phase
+                ],
+            }
+            for phase in way.phases()
+        },
+    }  # fmt: skip
+
+
+def _text(a: MemoryAnswer) -> list[str]:
+    s, t = a.shape, a.training
+    graphs = f"{s.num_graphs:,} graphs, " if s.num_graphs > 1 else ""
+    lines = [
+        f"Memory of {s.name}: {graphs}{s.num_nodes:,} nodes, {s.num_edges:,} edges, {s.num_features:,} features "
+        f"({s.x_dtype}), {s.num_classes:,} outputs",
+        f"  from {s.source}",
+        f"  batch {t.batch_size:,}, fanouts {','.join(map(str, t.fanouts))}, hidden {t.hidden}, {t.num_ranks} "
+        f"rank{'s' if t.num_ranks > 1 else ''}, {t.num_gpus or 'no'} GPU{'s' if t.num_gpus > 1 else ''}, "
+        f"{t.sampler_threads} sampler thread{'s' if t.sampler_threads > 1 else ''}",
+        f"  a batch: {' -> '.join(f'{n:,.0f}' for n in a.batch.num_nodes)} nodes ({a.batch.basis})",
+        "",
+    ]
+    lines += _table(
+        ("phase, RAM of all ranks", "in memory", "on disk", "PyG's own"),
+        [
+            (phase, *(size_text(w.ram_bytes(phase)) if phase in w.phases() else "-" for w in (a.memory, a.disk, a.pyg)))
+            for phase in PHASES
+            if any(phase in w.phases() for w in (a.memory, a.disk, a.pyg))
+        ]
+        + [("the most, with the launcher", *(size_text(w.need_bytes) for w in (a.memory, a.disk, a.pyg)))],
+    )
+    chosen = a.chosen
+    peak = max(chosen.phases(), key=chosen.ram_bytes)
+    places = {
+        "RAM, shared": max(chosen.place_bytes(p, "shared") for p in chosen.phases()),
+        "RAM, per rank": max(chosen.place_bytes(p, "rank") for p in chosen.phases()),
+        "/dev/shm": max(chosen.place_bytes(p, "shm") for p in chosen.phases()),
+        "disk": chosen.disk_bytes,
+        "GPU": chosen.gpu_bytes,
+    }
+    lines += ["", f"By place, {'on disk' if chosen.way == 'disk' else 'in memory'}:"]
+    lines += [f"  {name:<14} {_gib(size):>12}   {_PLACES[name]}" for name, size in places.items()]
+    lines += ["", f"The highest phase, {peak}, row by row:"]
+    lines += [
+        f"  {row.place:<7} {size_text(row.num_bytes):>11}   {row.what}: {row.formula}"
+        for row in chosen.rows
+        if row.phase == peak and row.num_bytes and row.place != "gpu"
+    ]
+    rule = rule_of_thumb_bytes(s)
+    lines += [
+        "",
+        f"rule of thumb  {size_text(rule)} (nodes x features x 4: without edges, labels, copies, the process); true "
+        f"{size_text(chosen.need_bytes)}",
+    ]
+    have, host = a.decision.available_bytes, a.machine.memory_of_host_bytes
+    if have is not None:
+        whole = f", of {size_text(host)} in the host" if host is not None else ""
+        lines.append(f"machine        {size_text(have)} available ({a.decision.available_source}){whole}")
+    lines += [f"note: {note}" for note in s.notes]
+    return [*lines, f"decision       {a.decision.reason}", f"next           {a.next_command()}"]
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:,.2f} GiB"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    all_rows = [head, *rows]
+    sizes = [max(len(row[i]) for row in all_rows) for i in range(len(head))]
+    rule = ["+".join("-" * (size + 2) for size in sizes)]
+
+    def line(row: tuple[str, ...]) -> str:
+        cells = [
+            f" {cell:<{size}} " if i == 0 else f" {cell:>{size}} "
+            for i, (cell, size) in enumerate(zip(row, sizes, strict=True))
+        ]
+        return "|".join(cells).rstrip()
+
+    return [line(head), *rule, *map(line, rows[:-1]), *rule, line(rows[-1])]

@@ -1,0 +1,174 @@
+"""Mistakes in flags and config files: each is refused with exit status 2 and what to type, and nothing is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from pygsage.cli.main import main
+from pygsage.config import TrainConfig, flag
+
+Refusal = Callable[..., str]
+TYPES = {f.name: str(f.type) for f in fields(TrainConfig)}
+# As YAML has them. What is right for a type is left out below.
+WRONG: dict[str, tuple[str, ...]] = {
+    "int": ("many", "1.5", "true", "[1]", "{a: 1}", "-5", "1e400", ".nan", "2024-01-01", "''", "0x"),
+    "float": ("many", "true", "[0.1]", "{a: 1}", "-1.0", ".nan", ".inf", "-.inf", "''", "null"),
+    "bool": ("1", "0", "'yes'", "maybe", "[true]", "null", "1.0"),
+    "str": ("3", "1.5", "true", "[a]", "{a: b}", "2024-01-01"),
+    "Literal": ("3", "none_of_these", "true", "[mean]", "null", "''"),
+    "tuple": (
+        "0",
+        "'5,0'",
+        "[]",
+        "[1.5]",
+        "[a]",
+        "[true]",
+        "'a'",
+        "''",
+        "[[1]]",
+        "null",
+        "{a: 1}",
+        "-2",
+        "'1,,2'",
+        "1.5",
+        "true",
+        "2024-01-01",
+    ),
+}
+
+
+def kind_of(name: str) -> str:
+    return next(kind for kind in ("Literal", "tuple", "bool", "float", "int", "str") if kind in TYPES[name])
+
+
+def in_files() -> dict[str, tuple[str, str]]:
+    """A line of YAML by a name for it, with what the sentence has to say."""
+    lines: dict[str, tuple[str, str]] = {}
+    for name, told in TYPES.items():
+        for text in WRONG[kind_of(name)]:
+            if (text == "null" and "None" in told) or (text == "-5" and name == "ignore_label"):
+                continue  # which is right
+            lines[f"{name}: {text}"] = (f"{name.replace('_', '-')}: {text}", flag(name))
+    return lines
+
+
+FILES = in_files()
+OTHER_FILES: dict[str, tuple[str | bytes, str]] = {
+    "a name that is not there": ("epoch: 3", "Did you mean 'epochs'?"),
+    "a name from elsewhere": ("learning_rate: 3", "sets 'learning_rate'"),
+    "a name of another command": ("output: x.npy", "sets 'output'"),
+    "a number as a name": ("3: 4", "sets '3'"),
+    "no name": ("null: 4", "sets 'None'"),
+    "a list": ("- epochs: 3", "holds a list"),
+    "a word": ("epochs", "holds a str"),
+    "a number": ("3", "holds a int"),
+    "an open bracket": ("epochs: [", "is not YAML"),
+    "a tab": ("epochs:\n\t- 3", "is not YAML"),
+    "two colons": ("epochs: 3: 4", "is not YAML"),
+    "two documents": ("epochs: 3\n---\nepochs: 4", "is not YAML"),
+    "an object of Python": ("epochs: !!python/object/apply:os.getcwd []", "is not YAML"),
+    "an anchor that is not there": ("epochs: *a", "is not YAML"),
+    "bytes": (b"\xff\xfe\x00\x01", "is not YAML"),
+    "zeros": (b"\0\0\0", "is not YAML"),
+    "JSON cut short": ('{"epochs": 3', "is not YAML"),
+    "a split": ("split: random:.9/.9/.9", "--split is 'random:.9/.9/.9'"),
+    "a dataset": ("dataset: missing.npz", "The file missing.npz does not exist"),
+    "resume without a run": ("resume: true", "--resume needs to know"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_wrong_value_in_a_file_is_refused(name: str, tmp_path: Path, refusal: Refusal) -> None:
+    line, says = FILES[name]
+    (tmp_path / "c.yaml").write_text(line + "\n")
+    said = refusal("--config", "c.yaml")
+    assert says in said
+    assert "c.yaml" in said
+    assert "expected" in said
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_a_wrong_file_is_refused(name: str, tmp_path: Path, refusal: Refusal) -> None:
+    content, says = OTHER_FILES[name]
+    (tmp_path / "c.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert says in refusal("--config", "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("path", "says"), [("missing.yaml", "cannot be read"), (".", "cannot be read"), ("", "cannot be read")]
+)
+def test_a_file_that_is_none_is_refused(path: str, says: str, refusal: Refusal) -> None:
+    assert says in refusal("--config", path)
+
+
+FLAGS = [
+    *[f"--{name} {text}" for name in ("epochs", "batch-size", "hidden", "eval-every") for text in ("0", "-1")],
+    *[f"--{name} {text}" for name in ("max-steps", "patience", "sampler-threads", "procs") for text in ("0", "-3")],
+    *[f"--{name} {text}" for name in ("lr", "weight-decay", "checkpoint-every-s") for text in ("-1", "nan", "inf")],
+    *[f"--dropout {text}" for text in ("1", "1.5", "-0.1", "nan", "inf")],
+    *[f"--seed {text}" for text in ("-1", str(2**63))],
+    *[f"--fanouts {text}" for text in ("0", "5,0", "-2", "a", "5,", ",", "5;5", "1.5", "5,-2")],
+    *[f"--split {text}" for text in ("random", "random:", "random:.5", "random:.5/.5", "random:.9/.9/.9")],
+    "--split random:0/.5/.5",
+    *[f"--split {text}" for text in ("random:a/b/c", "random:-.1/.5/.5", "random:nan/.1/.1", "per-class:20")],
+    "--split per-class:0/5",
+    *[f"--split {text}" for text in ("per-class:1.5/2", "per-class:a/b", "public:1", "half", "per-class:20/inf")],
+    "--split-id -1",
+    *[f"--gpus {text}" for text in ("many", "-1", "0,0", "1.5", "0,,1", "99", "0,99")],
+    *[f"--memory-limit {text}" for text in ("0", "-1", "much", "8GB", "GiB", "1e3", "nan")],
+    "--resume",
+    "--metric rocauc",
+    "--metric rmse",
+    "--metric ogb_acc",
+    "--task regression --class-weights",
+    "--task regression --metric accuracy",
+    "--task multilabel",
+    "--split per-class:500/500",
+    "--split-id 3",
+    "--root .",
+    "--relabel --split-id 1",
+    "--config missing.yaml",
+]  # fmt: skip
+GARBAGE = (
+    "--epochs x",
+    "--epochs 1.5",
+    "--epochs",
+    "--lr x",
+    "--norm batches",
+    "--aggr median",
+    "--precision fp16",
+    "--no-such",
+    "a b",
+)
+
+
+@pytest.mark.parametrize("words", FLAGS)
+def test_a_wrong_flag_is_refused(words: str, refusal: Refusal) -> None:
+    said = refusal("digits", *words.split())
+    named = re.findall(r"--[a-z-]+", words)
+    assert any(name in said for name in named) or "missing.yaml" in said
+
+
+@pytest.mark.parametrize("words", GARBAGE)
+def test_a_word_that_the_parser_does_not_know_is_refused(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["train", *words.split()])
+    output = capsys.readouterr()
+    assert end.value.code == 2
+    assert "Traceback" not in output.err
+    assert words.split(maxsplit=1)[0] in output.err
+    assert not any(tmp_path.iterdir())
+
+
+def test_how_many_there_are() -> None:
+    count = len({*FILES, *OTHER_FILES, *FLAGS, *GARBAGE})
+    print(f"{count} distinct bad options")
+    assert count >= 300

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pygsage.config import TrainConfig, parse_size
+from pygsage.errors import ConfigError, DatasetError
+from pygsage.memory.answer import answer, gpus_of_driver
+from pygsage.memory.machine import read_machine
+from pygsage.memory.options import EstimateConfig
+from pygsage.memory.shapes import shape_from_numbers
+
+MIB = 1 << 20
+MACHINE = replace(read_machine(), memory_available_bytes=4_096 * MIB, num_cores=4, disk_free_bytes=1 << 50)
+
+
+def test_a_run_asks_with_its_own_options() -> None:
+    found = answer(TrainConfig("ogbn-arxiv", gpus="0", procs=2, batch_size=64), machine=MACHINE)
+    assert (found.training.num_ranks, found.training.batch_size) == (2, 64)
+    assert found.sentence().startswith("memory: ")
+    assert found.chosen.peak_bytes > 0
+    assert answer(TrainConfig("digits", gpus="0"), machine=MACHINE, num_ranks=3).training.num_ranks == 3
+
+
+def test_what_the_process_holds_already_is_not_counted_twice() -> None:
+    plain = answer(TrainConfig("digits", gpus="0"), machine=MACHINE)
+    measured = answer(TrainConfig("digits", gpus="0"), machine=MACHINE, base_bytes=500 * MIB)
+    assert plain.decision.available_bytes == 4_096 * MIB
+    assert measured.decision.available_bytes == 4_596 * MIB
+
+
+def test_a_recipe_is_told_by_its_sample() -> None:
+    config = TrainConfig("datasets/shapes.py", gpus="0", batch_size=64)
+    with pytest.raises(DatasetError, match="recipe"):
+        answer(config, machine=MACHINE)
+    shape = replace(shape_from_numbers(100_000, 300, 3_000, 64), name=config.dataset, train_as="")
+    found = answer(config, machine=MACHINE, shape=shape)
+    assert found.decision.storage == "disk"
+    assert found.next_command() == "pygsage train datasets/shapes.py --storage disk"
+
+
+def test_the_next_command_can_be_typed() -> None:
+    found = answer(EstimateConfig("Cora", gpus="0"), machine=MACHINE)
+    assert found.next_command() == "pygsage train pyg:Planetoid/Cora"
+    rooted = answer(EstimateConfig("Cora", root="/data", gpus="0"), machine=MACHINE)
+    assert rooted.next_command() == "pygsage train pyg:Planetoid/Cora --root /data"
+    none = answer(EstimateConfig("ogbn-arxiv", gpus="0", memory_limit="1MiB"), machine=MACHINE)
+    assert none.next_command() == "pygsage estimate-memory ogbn-arxiv --batch-size 256 --fanouts 5,5,5"
+
+
+def test_gpus_are_those_of_the_driver(tmp_path: Path) -> None:
+    assert gpus_of_driver(tmp_path) == 0
+    for number in range(2):
+        (tmp_path / "proc/driver/nvidia/gpus" / str(number)).mkdir(parents=True)
+    assert gpus_of_driver(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8GiB", 8 << 30), ("512 MiB", 512 << 20), ("1.5kib", 1536), ("77", 77), ("2TiB", 2 << 40)]
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_size(text, "--memory-limit") == size
+
+
+@pytest.mark.parametrize("text", ["", "8GB", "-1GiB", "0", "GiB", "1e9"])
+def test_sizes_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ConfigError, match="--memory-limit is"):
+        parse_size(text, "--memory-limit")
