@@ -290,7 +290,6 @@ class Trainer:
         done = self.progress
         raise Stopped(
             f"Stopped by a signal after step {done.step} of epoch {done.epoch + 1}; the checkpoint is saved.",
-            f"Go on with: pygsage train --run-dir {self.run.path} --resume" if self.run else "",
             exit_status=130 if self.stop.signal == SIGINT else 143,
         )
 

@@ -18,7 +18,7 @@ from pygsage.config import LOWER_IS_BETTER, TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.distributed import World, cores_per_process
-from pygsage.errors import ConfigError
+from pygsage.errors import ConfigError, Stopped
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
 from pygsage.nn.sage import GraphSAGE
@@ -57,11 +57,11 @@ def train_rank(config: TrainConfig, world: World, opened: Callable[[], Graph] | 
         graph, told = None, None
         if world.is_local_main:
             told = forecast(config, world.local_size) if opened is None else None
-            if told is not None:
-                report.line(sentence_of(told))
             with memory.phase("read"):
                 graph = opened() if opened else open_graph(config)
             check_options(config, graph)
+            if told is not None:
+                report.line(sentence_of(told))
         world.barrier()
         run = Run.open(config) if world.is_main else None
         if run is not None:
@@ -77,7 +77,11 @@ def train_rank(config: TrainConfig, world: World, opened: Callable[[], Graph] | 
         assert graph is not None
         trainer = _trainer(config, graph, world, run, report, stack, stop, memory, scratch, num_threads)
         stack.callback(trainer.close)
-        trainer.fit()
+        try:
+            trainer.fit()
+        except Stopped as stopped:
+            advice = f"Go on with: pygsage train --run-dir {path} --resume"
+            raise Stopped(stopped.found, advice, stopped.exit_status) from None
         val, test = dict(trainer.progress.val), {}
         if "test" in graph.splits:
             best = load_checkpoint(path / "best.pt") if world.is_main else None

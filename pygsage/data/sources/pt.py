@@ -89,7 +89,9 @@ def _containers() -> list[Any]:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
-    return [Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage]
+    own = {Data, HeteroData, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, GlobalStorage, NodeStorage}
+    # torch takes back on leaving what was listed on entering, so what PyG has listed for itself must not be among it.
+    return list(own.difference(torch.serialization.get_safe_globals()))
 
 
 def _missing(error: Exception) -> str:

@@ -138,3 +138,9 @@ def test_damaged_files_are_named(tmp_path: Path, data: Data, trust_pickle: bool)
     for content in (b"", b"no pickle", whole[: len(whole) // 2], whole[len(whole) // 2 :]):
         path.write_bytes(content)
         refused(path, "expected a PyG Data", trust_pickle=trust_pickle)
+
+
+def test_what_torch_may_unpickle_elsewhere_stays_the_same(tmp_path: Path, data: Data) -> None:
+    before = set(torch.serialization.get_safe_globals())
+    read(saved(tmp_path, data))
+    assert set(torch.serialization.get_safe_globals()) == before
