@@ -21,6 +21,7 @@ from pygsage.memory.headers import INTEGER_CODES, Header, read_ints, read_npy, r
 from pygsage.memory.known import KNOWN, find_known
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
 
+_DEFLATE_RATIO = 1032  # the most that gzip can pack into one byte (zlib's technical details)
 _MOST_EDGES_COUNTED = 1_500_000  # whose ids are read (24 MiB) for the sake of their degrees
 _SAMPLED = 20_000  # nodes, and edges, looked at in a larger graph of ours
 _MASKS = ("train_mask", "val_mask", "test_mask", "train_idx", "val_idx", "test_idx", "node_id")
@@ -94,7 +95,10 @@ def _num_train(path: Path, train: Header | None) -> int | None:
 
 def _num_classes(path: Path, y: Header) -> int:
     """The highest of up to 100,000 labels, plus one; 0 when they cannot be read."""
-    return max(0, max(read_ints(path, y, min(y.shape[0] if y.shape else 0, 100_000)), default=-1)) + 1
+    highest = max(0, max(read_ints(path, y, min(y.shape[0] if y.shape else 0, 100_000)), default=-1))
+    if highest >= max(y.shape[0] if y.shape else 0, 10_000):  # as the door has it
+        raise DatasetError(f"{path}: {y.name} has the label {highest}, hardly one of as many classes.")
+    return highest + 1
 
 
 def _values(header: Header) -> int:
@@ -282,7 +286,13 @@ def _shape_of_ogb_folder(name: str, folder: Path) -> DatasetShape | None:
     if not (raw / "num-node-list.csv.gz").is_file():
         return None
     counts = [list(_lines(raw / f"num-{what}-list.csv.gz")) for what in ("node", "edge")]
-    nodes, edges = ([int(row[0]) for row in rows] for rows in counts)
+    try:
+        nodes, edges = ([int(row[0]) for row in rows] for rows in counts)
+    except ValueError as error:
+        raise DatasetError(f"{raw}: the lists of counts are damaged ({error}).") from None
+    file_bytes = sum(path.stat().st_size for path in raw.glob("*.gz"))
+    if sum(nodes) + 2 * sum(edges) > _DEFLATE_RATIO * file_bytes:
+        raise DatasetError(f"{raw}: its counts promise more than its files of {file_bytes:,} bytes can hold.")
     both_ways = key.startswith("ogbg") or key in ("ogbn-products", "ogbn-proteins")  # OGB's add_inverse_edge
     columns, integers = _first_row(raw / "node-feat.csv.gz")
     edge_columns, _ = _first_row(raw / "edge-feat.csv.gz")
@@ -299,7 +309,7 @@ def _shape_of_ogb_folder(name: str, folder: Path) -> DatasetShape | None:
         train_as=f"{key} --root {folder.parent}" if told else "",
         y_columns=max(1, labels),
         num_edge_features=edge_columns if len(nodes) > 1 else 0,
-        file_bytes=sum(path.stat().st_size for path in raw.glob("*.gz")),
+        file_bytes=file_bytes,
     )
 
 

@@ -93,6 +93,9 @@ def read_npz(path: Path) -> dict[str, Header]:
                 with archive.open(member) as file:
                     shape, dtype = _npy_header(file)
                     start = file.tell()
+                promised = start + prod(shape) * ITEM_BYTES[dtype]
+                if member.file_size < promised:
+                    raise ValueError(f"{name} has {member.file_size:,} bytes, and its header promises {promised:,}")
                 stored = member.compress_type == zipfile.ZIP_STORED
                 found[name] = Header(name, shape, dtype, _data_start(path, member) + start if stored else None)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
@@ -126,8 +129,12 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], str]:
     if magic[:6] != b"\x93NUMPY":
         raise ValueError("it does not begin as a NumPy array")
     size = struct.unpack("<H", file.read(2))[0] if magic[6] == 1 else struct.unpack("<I", file.read(4))[0]
-    told = ast.literal_eval(file.read(min(size, 1 << 16)).decode("latin-1").strip())
-    shape, kind = tuple(int(n) for n in told["shape"]), str(told["descr"]).lstrip("<>=|")
+    text = file.read(min(size, 1 << 16)).decode("latin-1").strip()
+    try:
+        told = ast.literal_eval(text)
+        shape, kind = tuple(int(n) for n in told["shape"]), str(told["descr"]).lstrip("<>=|")
+    except (SyntaxError, TypeError, KeyError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"its header is {text[:60]!r}") from error
     if kind not in _DTYPES:
         raise ValueError(f"it is of dtype {told['descr']}; expected numbers")
     return shape, _DTYPES[kind]
