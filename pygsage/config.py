@@ -228,7 +228,10 @@ class ConvertConfig:
 class InfoConfig:
     """Options of `pygsage info`."""
 
-    target: str = option("digits", "a dataset, as for train, or a run directory", positional=True)
+    target: str = option(
+        "digits", "a dataset, as for train, the folder of a store, or a run directory", positional=True
+    )
+    verify: bool = option(False, "of a store: compare every byte with its checksum")
     root: str | None = option(None, "folder of raw data for pyg:, ogbn- and recipe datasets")
     offline: bool = option(False, "never use the network")
     trust_pickle: bool = option(False, "read .pt files that can run code when they are read")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pygsage.cli.parser import parse
 from pygsage.config import LOWER_IS_BETTER, InfoConfig, TrainConfig, read_config_file
-from pygsage.errors import RunError
+from pygsage.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,8 +33,8 @@ def run(argv: Sequence[str]) -> int:
         answer = describe_run(folder)
         text = run_text(answer)
     elif os.path.isfile(folder / "manifest.json"):
-        answer = describe_folder(folder)
-        text = dataset_text(answer)
+        answer = describe_folder(folder, config.verify)
+        text = store_text(answer) if answer["kind"] == "store" else dataset_text(answer)
     else:
         answer = describe_dataset(config)
         text = dataset_text(answer)
@@ -89,14 +89,75 @@ def run_text(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_folder(folder: Path) -> dict[str, Any]:
-    """What the folder of a saved graph holds, as `describe_dataset`.
+def describe_store(folder: Path, verify: bool) -> dict[str, Any]:
+    """What a store of many graphs holds, as plain values; with `verify` every byte is read.
+
+    Raises:
+        DatasetError: when it is damaged or another's.
+    """
+    from pygsage.data.database import open_database
+    from pygsage.data.schema import label
+    from pygsage.data.store import open_manifest
+
+    manifest = open_manifest(folder)
+    database = open_database(folder)
+    try:
+        if verify:
+            database.verify()
+        columns = [
+            {
+                "name": label(c.group, c.key),
+                "role": c.role,
+                "dtype": c.dtype,
+                "shape": list(c.shape),
+                "joined": c.cat_dim,
+            }
+            for c in database.graph_schema.columns
+        ]
+        return {
+            "kind": "store",
+            "folder": str(folder),
+            "backend": manifest["backend"],
+            "num_graphs": len(database),
+            "num_bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+            "attributes": columns,
+            "notes": list(manifest["notes"]),
+            "verified": verify,
+        }
+    finally:
+        database.close()
+
+
+def store_text(answer: dict[str, Any]) -> str:
+    """A store's description for people."""
+    lines = [
+        f"store        {answer['folder']} ({answer['backend']})",
+        f"graphs       {answer['num_graphs']:,}",
+        f"size         {_size(answer['num_bytes'])}",
+        "attributes   (the shape of one row; rows of all graphs are joined)",
+    ]
+    for column in answer["attributes"]:
+        shape = " x ".join(map(str, column["shape"])) or "one number"
+        lines.append(f"  {column['name']:<20} {column['role']:<6} {column['dtype']:<9} {shape}")
+    lines += [f"note: {note}" for note in answer["notes"]]
+    if answer["verified"]:
+        lines.append("verified     every byte is as it was written")
+    return "\n".join(lines)
+
+
+def describe_folder(folder: Path, verify: bool = False) -> dict[str, Any]:
+    """What the folder of a store of many graphs holds, as `describe_store`, or of one graph, as `describe_dataset`.
 
     Raises:
         DatasetError: when it is damaged or another's.
     """
     from pygsage.data.graph import Graph
+    from pygsage.data.store import is_store
 
+    if is_store(folder):
+        return describe_store(folder, verify)
+    if verify:
+        raise ConfigError(f"--verify goes with a store of many graphs; {folder} is none.", "Leave --verify out.")
     return {**_describe(Graph.open(folder)), "folder": str(folder)}
 
 

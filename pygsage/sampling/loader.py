@@ -97,7 +97,7 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         if isinstance(data, Graph):
             raise DatasetError(
                 "NeighborLoader was given a Graph, of which PyG's loaders take no rows.",
-                "Save it and pass open_stores(folder), from pygsage.data.stores.",
+                "Save it and pass open_stores(folder), from pygsage.data.mapped.",
             )
         sampler = neighbor_sampler or NeighborSampler(data, num_neighbors, seed)
         if num_workers > 0:

@@ -16,7 +16,7 @@ from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
 from pygsage.data.csc import build_csc
 from pygsage.data.graph import Graph
 from pygsage.data.hetero import build_relation, checked_edge_index, count_nodes, edges_of
-from pygsage.data.stores import MappedGraphStore
+from pygsage.data.mapped import MappedGraphStore
 from pygsage.errors import DatasetError
 from pygsage.sampling.sample import EdgeType
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def train_rank(config: TrainConfig, world: World, opened: Callable[[], Graph] | 
     """
     start = time.perf_counter()
     report = Report(world.is_main, config.quiet, config.json)
-    num_threads = cores_per_process(read_machine().num_cores, world.local_size)
+    num_threads = _threads_of(world)
     with ExitStack() as stack:
         stack.enter_context(_torch_threads(num_threads))
         memory = stack.enter_context(PeakMemory())
@@ -274,6 +275,17 @@ def _shared(graph: Graph | None, scratch: Path, world: World) -> Graph:
         else:
             folder = graph.folder
     return Graph.open(world.local_broadcast(str(folder)))
+
+
+def _threads_of(world: World) -> int:
+    """Threads of this rank: OMP_NUM_THREADS where a user has set it, else its share of the cores.
+
+    torchrun sets the variable to 1 by itself, whatever the machine has.
+    """
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdigit() and int(told) > 0 and "TORCHELASTIC_RUN_ID" not in os.environ:
+        return int(told)
+    return cores_per_process(read_machine().num_cores, world.local_size)
 
 
 @contextmanager

@@ -15,7 +15,9 @@ import yaml
 from torch_geometric.data import Data
 
 from pygsage.cli.info import run
+from pygsage.cli.main import main
 from pygsage.config import TrainConfig
+from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.open import open_graph
 from pygsage.errors import ConfigError, DatasetError, RunError
 from pygsage.training.launch import train
@@ -299,3 +301,21 @@ def test_a_reference_to_ogb_is_described(capsys: pytest.CaptureFixture[str]) -> 
     told = answer(capsys, "ogbn-arxiv", "--root", str(root), "--offline")
     assert (told["num_nodes"], told["num_features"], told["num_classes"]) == (2708, 1433, 7)
     assert told["splits"] == {"train": 140, "val": 500, "test": 1000}
+
+
+def test_a_store_is_described_and_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graphs = [Data(x=torch.ones(n, 2), edge_index=torch.zeros(2, n).long(), y=torch.tensor([n])) for n in (1, 2, 3)]
+    to_on_disk_dataset(graphs, tmp_path / "store")
+    assert main(["info", str(tmp_path / "store"), "--verify", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kind"], told["num_graphs"], told["backend"]) == ("store", 3, "columnar")
+    assert [a["name"] for a in told["attributes"]] == ["x", "edge_index", "y"]
+    assert main(["info", str(tmp_path / "store"), "--verify"]) == 0
+    assert "every byte is as it was written" in capsys.readouterr().out
+    path = tmp_path / "store" / "x.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert main(["info", str(tmp_path / "store")]) == 0  # opening costs the same for any number of graphs
+    assert main(["info", str(tmp_path / "store"), "--verify"]) == 2
+    assert "x.npy" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from pygsage import ConfigError, DatasetError, EnvironmentLimitError, RunError, 
 from pygsage.config import TrainConfig
 from pygsage.data.open import open_graph
 from pygsage.distributed import World
-from pygsage.training import checkpoint, loop
+from pygsage.memory.machine import read_machine
+from pygsage.training import checkpoint, loop, rank
 from pygsage.training.checkpoint import load_checkpoint
 from pygsage.training.launch import dry_run
 
@@ -390,3 +392,16 @@ def test_c101_the_decision_is_rank_0s(small: str, tmp_path: Path, monkeypatch: p
     result = train(small, run_dir=str(tmp_path / "run"), **{**SMALL, "epochs": 50, "patience": 2})
     assert result.epochs == 3
     assert result.val["accuracy"] == 0.25
+
+
+@pytest.mark.parametrize(("variables", "expected"), [({"OMP_NUM_THREADS": "3"}, 3), ({"OMP_NUM_THREADS": "x"}, 5)])
+def test_c115_threads_are_as_the_user_said_else_the_share_of_the_cores(
+    variables: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ten_cores = replace(read_machine(), num_cores=10)
+    monkeypatch.setattr(rank, "read_machine", lambda: ten_cores)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert rank._threads_of(World(size=2, local_size=2)) == expected
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun's own 1 says nothing
+    assert rank._threads_of(World(size=2, local_size=2)) == 5

@@ -20,7 +20,7 @@ from pygsage import DatasetError, NeighborLoader, NeighborSampler
 from pygsage.data import arrays as arrays_module
 from pygsage.data.csc import build_csc
 from pygsage.data.graph import Graph
-from pygsage.data.stores import MappedFeatureStore, MappedGraphStore, open_stores, save_hetero
+from pygsage.data.mapped import MappedFeatureStore, MappedGraphStore, open_stores, save_hetero
 
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes/of", "paper")
 Pair = tuple[MappedFeatureStore, MappedGraphStore]
