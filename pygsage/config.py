@@ -119,6 +119,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         # YAML and callers give lists, or one number; a frozen dataclass is compared and hashed by tuples.
+        gpus: Any = self.gpus
+        if isinstance(gpus, int) and not isinstance(gpus, bool):  # as callers in Python and YAML give a number
+            object.__setattr__(self, "gpus", str(gpus))
         given: Any = self.fanouts
         object.__setattr__(self, "fanouts", tuple(given) if isinstance(given, (list, tuple)) else (given,))
         for f in fields(self):
@@ -190,6 +193,8 @@ class PredictConfig:
     def __post_init__(self) -> None:
         if not self.run:
             raise ConfigError("predict needs a run directory.", "Type: pygsage predict RUN -o scores.npy")
+        if not self.output:
+            raise ConfigError("predict needs a file to write.", f"Add for example -o {self.split}.npy")
         if not self.output.endswith(".npy"):
             raise ConfigError(f"-o is {self.output!r}; expected a path that ends in .npy.")
 

@@ -13,6 +13,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from pygsage.config import parse_fanouts
 
 Options = TypeVar("Options")
+_WORDS = {"INT": int, "FLOAT": float, "STR": str}
 
 
 def parse(options: type[Options], argv: Sequence[str], command: str, defaults: dict[str, Any]) -> dict[str, Any]:
@@ -25,7 +26,10 @@ def parse(options: type[Options], argv: Sequence[str], command: str, defaults: d
     spec = []
     for f in fields(options):  # type: ignore[arg-type]
         short = f.metadata.get("short")
-        told = arg(help=f.metadata["help"].replace("%", "%%"), aliases=(short,) if short else None)
+        # An option that may be left out is shown by what is typed for it, a positional one by its name.
+        words = [word for word, type_ in _WORDS.items() if hints[f.name] == type_ | None]
+        metavar = f.name.upper() if f.metadata.get("positional") else words[0] if words else None
+        told = arg(help=f.metadata["help"], aliases=(short,) if short else None, metavar=metavar)
         kind: Any = Annotated[hints[f.name], told]
         if f.metadata.get("positional"):
             kind = Annotated[kind, Positional]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pygsage.cli.parser import parse
 from pygsage.config import TrainConfig, option, read_config_file
-from pygsage.data.names import dataset_defaults
+from pygsage.data.names import dataset_defaults, parse_reference
 from pygsage.errors import RunError
 
 
@@ -45,7 +45,8 @@ def resolve(argv: Sequence[str]) -> TrainConfig:
     Raises:
         PygsageError: when they cannot be used.
     """
-    typed = parse(_TrainOptions, argv, "train", {"dataset": ""})
+    asked_for_help = any(word in ("-h", "--help") for word in argv)
+    typed = parse(_TrainOptions, argv, "train", {} if asked_for_help else {"dataset": ""})
     defaults: dict[str, Any] = {}
     origin = "pygsage train"
     if typed["config"] is not None:
@@ -57,7 +58,10 @@ def resolve(argv: Sequence[str]) -> TrainConfig:
     base = TrainConfig().with_values({**own, **defaults, "dataset": dataset}, origin)
     values = parse(_TrainOptions, argv, "train", {f.name: getattr(base, f.name) for f in fields(base)})
     del values["config"]
-    return TrainConfig(**values)
+    config = TrainConfig(**values)
+    if not config.resume:
+        parse_reference(config.dataset)  # a name with a mistake is refused before torch is loaded
+    return config
 
 
 def _resumed(run_dir: Path, named: bool) -> dict[str, Any]:

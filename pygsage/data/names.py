@@ -166,6 +166,11 @@ def _folder(text: str, path: Path) -> DatasetError:
         return DatasetError(
             f"{text} is the folder of a run; expected a dataset: {_KINDS}.", f"To look at the run: pygsage info {text}"
         )
+    if os.path.isfile(path / "manifest.json"):
+        return DatasetError(
+            f"{text} is the folder of a store; training from one is not in this version. Expected {_KINDS}.",
+            f"To look at it: pygsage info {text}; in Python: pygsage.OnDiskGraphs({text!r})",
+        )
     if os.path.isdir(path / "raw"):
         return DatasetError(
             f"{text} is a folder of a PyG dataset's files; expected {_KINDS}.",

@@ -157,7 +157,9 @@ def _choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_spli
         return check_splits(raw, splits, y)
     split_id, num_splits = config.split_id, count_public_splits(raw, len(y))
     if not need_split and num_splits == 0:
-        raw.notes.append("The dataset has no training split: add --split random:.6/.2/.2 or --split per-class:20/30.")
+        raw.notes.append(
+            "There is no training split; to train, add --split random:.6/.2/.2 or --split per-class:20/30."
+        )
         return {}
     if not need_split and num_splits > 1 and split_id is None:
         raw.notes.append(f"The dataset has {num_splits} splits; shown is --split-id 0.")

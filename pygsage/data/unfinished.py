@@ -16,8 +16,6 @@ from pygsage.data.arrays import MANIFEST, sync_folder, write_manifest, write_syn
 from pygsage.errors import DatasetError
 
 PROGRESS = "progress.json"
-_LOCK = "lock"
-
 Unfinished = Literal["refuse", "resume", "restart", "auto"]
 
 
@@ -43,21 +41,21 @@ class UnfinishedFolder:
         overwrite: bool = False,
         unfinished: Unfinished = "refuse",
     ) -> None:
-        self.target = target.absolute()
+        target = Path(os.path.realpath(target))  # through links: what they lead to is replaced, never a link
+        if not target.name:
+            raise DatasetError(f"{target} cannot be made; expected the name of a new folder.")
+        self.target = target
         self.path = target.with_name(f".{target.name}.partial")
         self.fingerprint = json.loads(json.dumps(fingerprint))
-        if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
-            if not overwrite:
-                raise DatasetError(
-                    f"{target} exists already; expected a new folder.",
-                    "Name another, or replace it (--overwrite, overwrite=True).",
-                )
-            if not (target / MANIFEST).is_file():
-                raise DatasetError(f"{target} holds other files; only what pygsage wrote is overwritten.")
         target.parent.mkdir(parents=True, exist_ok=True)
-        self.path.mkdir(exist_ok=True)
+        # Beside the folder, which is renamed: a lock inside would go with it while another process waits for it.
+        self._lock_path = target.with_name(f".{target.name}.lock")
         self._lock = self._take_lock()
         try:
+            _check_target(target, overwrite)
+            if self.path.is_symlink():
+                raise DatasetError(f"{self.path} is a link; expected a folder that pygsage made, or nothing.")
+            self.path.mkdir(exist_ok=True)
             self.progress = self._begin(unfinished)
         except BaseException:
             self.close()
@@ -100,7 +98,9 @@ class UnfinishedFolder:
 
     def close(self) -> None:
         """Lets another process go on with it. What is there stays."""
-        self._lock.close()
+        if not self._lock.closed:
+            self._lock_path.unlink(missing_ok=True)
+            self._lock.close()
 
     def discard(self) -> None:
         """Deletes it."""
@@ -108,15 +108,20 @@ class UnfinishedFolder:
         self.close()
 
     def _take_lock(self) -> IO[bytes]:
-        lock = open(self.path / _LOCK, "ab")  # noqa: SIM115  # held until close
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise DatasetError(
-                f"{self.target} is being written by another process.", "Wait until it is done."
-            ) from None
-        return lock
+        while True:
+            lock = open(self._lock_path, "ab")  # noqa: SIM115  # held until close
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock.fileno()), os.stat(self._lock_path)):
+                    return lock
+            except FileNotFoundError:
+                pass
+            except OSError:
+                lock.close()
+                raise DatasetError(
+                    f"{self.target} is being written by another process.", "Wait until it is done."
+                ) from None
+            lock.close()  # its holder has finished and taken it away in the meantime: try the one that is there now
 
     def _begin(self, unfinished: Unfinished) -> dict[str, Any] | None:
         if self.is_whole and _changed(self.target) > _changed(self.path):
@@ -136,8 +141,7 @@ class UnfinishedFolder:
                 "Give those, or begin anew (--overwrite, overwrite=True).",
             )
         for path in self.path.iterdir():
-            if path.name != _LOCK:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         return None
 
     def _read_progress(self) -> dict[str, Any] | None:
@@ -154,6 +158,18 @@ class UnfinishedFolder:
             return dict(progress) if zlib.crc32(content) == told["crc32"] else None
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
             return None
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise DatasetError(
+            f"{target} exists already; expected a new folder.",
+            "Name another, or replace it (--overwrite, overwrite=True).",
+        )
+    if not (target / MANIFEST).is_file():
+        raise DatasetError(f"{target} holds other files; only what pygsage wrote is overwritten.")
 
 
 def _changed(folder: Path) -> int:

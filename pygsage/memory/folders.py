@@ -217,7 +217,10 @@ def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         if manifest["format"] != "pygsage-graph":
-            raise DatasetError(f"{folder} holds a {manifest['format']}; expected a pygsage-graph.", TYPE_NUMBERS)
+            raise DatasetError(
+                f"{folder} is a store of many graphs, whose memory is not estimated yet; expected one graph.",
+                f"What it holds: pygsage info {folder}",
+            )
         arrays: dict[str, Any] = manifest["arrays"]
         (num_nodes, num_features), num_edges = arrays["x"]["shape"], arrays["indices"]["shape"][0]
         y = arrays["y"]["shape"]

@@ -135,6 +135,8 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], str]:
         shape, kind = tuple(int(n) for n in told["shape"]), str(told["descr"]).lstrip("<>=|")
     except (SyntaxError, TypeError, KeyError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"its header is {text[:60]!r}") from error
+    if any(n < 0 for n in shape):
+        raise ValueError(f"its shape is {shape}")
     if kind not in _DTYPES:
         raise ValueError(f"it is of dtype {told['descr']}; expected numbers")
     return shape, _DTYPES[kind]

@@ -213,7 +213,10 @@ class _Arrays:
     def _mapped(self, path: Path, width: int) -> Tensor:
         assert self.world is not None
         if self.world.local_rank == 0:
-            self.scratch.mkdir(parents=True, exist_ok=True)
+            try:
+                self.scratch.mkdir(exist_ok=True)  # no parents: a run directory that was deleted must not come back
+            except OSError as error:
+                raise EnvironmentLimitError(f"The folder {self.scratch} cannot be made: {error.strerror}.") from None
             path.unlink(missing_ok=True)  # left by a run that was killed
             numpy_dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
             np.lib.format.open_memmap(path, "w+", numpy_dtype, (self.num_rows, width))

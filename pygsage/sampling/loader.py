@@ -100,6 +100,12 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
                 "Save it and pass open_stores(folder), from pygsage.data.mapped.",
             )
         sampler = neighbor_sampler or NeighborSampler(data, num_neighbors, seed)
+        if isinstance(data, Data) and sampler.num_nodes != data.num_nodes:
+            raise DatasetError(
+                f"neighbor_sampler was made for {sampler.num_nodes} nodes, and data has {data.num_nodes}; expected the "
+                "same graph."
+            )
+        self._to_workers = False
         if num_workers > 0:
             num_workers = _workers_that_help(num_workers, sampler)
         if num_workers > 0:
@@ -116,6 +122,11 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
                 num_ranks=num_ranks,
                 shuffle=shuffle,
                 seed=seed,
+            )
+        elif not isinstance(batch_sampler, DistributedSeedSampler):
+            raise ConfigError(
+                f"batch_sampler is a {type(batch_sampler).__name__}; expected a DistributedSeedSampler.",
+                "Stock samplers of torch go into PyG's own NeighborLoader(…, neighbor_sampler=NeighborSampler(…)).",
             )
         elif batch_sampler.num_seeds != num_seeds:
             raise ConfigError(f"batch_sampler is for {batch_sampler.num_seeds} seeds, but input_nodes has {num_seeds}.")
@@ -150,10 +161,17 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         out = self.node_sampler.sample_from_nodes(self.input_data[index], epoch=index.epoch, step=index.step)
         return self.filter_fn(out) if self.filter_per_worker else out
 
+    def _get_iterator(self) -> Any:
+        self._to_workers = True
+        try:
+            return super()._get_iterator()
+        finally:
+            self._to_workers = False
+
     def __getstate__(self) -> dict[str, Any]:
-        # A worker that does not gather needs the sampler only; the data would be copied to shared memory.
         state = dict(self.__dict__)
-        if not self.filter_per_worker:
+        # A worker that does not gather needs the sampler only; the data would be copied to shared memory.
+        if self._to_workers and not self.filter_per_worker:
             state["data"] = None
         state.pop("_iterator", None)
         return state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ def write_atomically(path: Path, content: bytes | Callable[[Any], object]) -> No
             raise
         partial.unlink(missing_ok=True)
         reason = error.strerror if isinstance(error, OSError) else str(error)
+        if not path.parent.is_dir():
+            raise RunError(f"'{path}' could not be written: its folder was removed while the run went on.") from None
         raise RunError(
             f"'{path}' could not be written: {reason}.", "Free some space, then go on with --resume."
         ) from None
@@ -57,8 +59,8 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     write_atomically(path, lambda file: torch.save({"format": FORMAT, **state}, file))
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU with `weights_only=True`.
+def load_checkpoint(path: Path, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads a checkpoint onto the CPU with `weights_only=True`; `keys` are those that it must have.
 
     Raises:
         RunError: when it is missing, damaged, not a checkpoint, or of another format.
@@ -73,7 +75,26 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise RunError(f"'{path}' is no checkpoint of this version: found format {found}, expected {FORMAT}.")
+    missing = [key for key in keys if key not in state]
+    if missing:
+        raise RunError(f"The checkpoint '{path}' has no {missing[0]}; expected one that train wrote under this name.")
     return state
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], origin: Path) -> None:
+    """Loads weights into a model.
+
+    Raises:
+        RunError: when they are those of another model.
+    """
+    try:
+        model.load_state_dict(weights)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = str(error).strip().split("\n")[-1].strip()
+        raise RunError(
+            f"The weights in '{origin}' do not fit the model that config.yaml describes: {reason}",
+            "Was the file or config.yaml changed by hand?",
+        ) from None
 
 
 def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, str]) -> None:

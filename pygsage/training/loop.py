@@ -178,7 +178,7 @@ class Trainer:
             loss.backward()
         with clock("reduce"):
             step_loss, signal = self._sum_over_ranks(loss.detach())
-        if not math.isfinite(step_loss):
+        if not (math.isfinite(step_loss) and self._gradients_are_finite()):
             raise self._not_finite(step_loss, batch.step)
         with clock("step"):
             self.optimizer.step()
@@ -210,6 +210,9 @@ class Trainer:
             gradient.copy_(part.view_as(gradient))
         self.statistics.unpack(list(parts[len(gradients) : -1]))
         return float(parts[-1][0]), int(parts[-1][1])
+
+    def _gradients_are_finite(self) -> bool:
+        return all(bool(torch.isfinite(p.grad).all()) for p in self.model.parameters() if p.grad is not None)
 
     def evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
         """Scores the present weights on whole splits, over all neighbours; each node counts once."""
@@ -295,7 +298,8 @@ class Trainer:
 
     def _not_finite(self, loss: float, step: int) -> TrainingError:
         return TrainingError(
-            f"The loss is {loss} at step {step} of epoch {self.progress.epoch + 1}; the weights were not touched.",
+            f"The loss is {loss} at step {step} of epoch {self.progress.epoch + 1}, or its gradient is not finite; the "
+            "weights were not touched.",
             f"Try a smaller --lr than {self.config.lr:g}.",
         )
 

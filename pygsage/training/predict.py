@@ -11,9 +11,9 @@ from pygsage.config import Split, TrainConfig
 from pygsage.data.open import graph_from_data, open_graph
 from pygsage.errors import DatasetError, RunError
 from pygsage.nn.inference import layerwise_inference
-from pygsage.training.checkpoint import load_checkpoint
+from pygsage.training.checkpoint import load_checkpoint, load_weights
 from pygsage.training.rank import build_model
-from pygsage.training.run import saved_config
+from pygsage.training.run import BEST_KEYS, saved_config
 
 
 def predict(
@@ -55,7 +55,7 @@ def predict(
     moved: dict[str, Any] = {"root": root} if root is not None else {}
     how = {"offline": offline, "trust_pickle": trust_pickle}
     config = TrainConfig().with_values({**values, **moved, **how}, str(path / "config.yaml"))
-    best = load_checkpoint(path / "best.pt")
+    best = load_checkpoint(path / "best.pt", BEST_KEYS)
     graph = open_graph(config) if data is None else graph_from_data(data, config)
     if (best["in_channels"], best["out_channels"]) != (graph.num_features, graph.num_outputs):
         raise RunError(
@@ -68,6 +68,6 @@ def predict(
             f"{graph.name} has no {split} nodes.", f"Choose --split from: all, {', '.join(graph.splits)}."
         )
     model = build_model(config, graph.num_features, graph.num_outputs)
-    model.load_state_dict(best["model"])
+    load_weights(model, best["model"], path / "best.pt")
     scores = layerwise_inference(model, graph.x, graph.indptr, graph.indices, last_hidden=embeddings)
     return (scores if split == "all" else scores[graph.splits[split]]).numpy()

@@ -101,7 +101,13 @@ def run_ranks(
                 _supervise(ranks, Path(folder), stop, failure_grace_s, stop_grace_s)
             finally:
                 _kill(ranks)
-        _raise_first_failure(ranks, Path(folder), stopped=stop.signum is not None)
+        try:
+            _raise_first_failure(ranks, Path(folder), stopped=stop.signum is not None)
+        except PygsageError as error:
+            # The ranks were told by SIGTERM, whatever came to us.
+            if error.exit_status == STOPPED and stop.signum == signal.SIGINT:
+                error.exit_status = INTERRUPTED
+            raise
         if all(rank.status == 0 for rank in ranks):
             return Ended(0, _read(Path(folder) / "value.json"))
         return Ended(INTERRUPTED if stop.signum == signal.SIGINT else STOPPED)

@@ -19,14 +19,14 @@ from pygsage.config import LOWER_IS_BETTER, TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.distributed import World, cores_per_process
-from pygsage.errors import ConfigError, Stopped
+from pygsage.errors import ConfigError, RunError, Stopped
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.sampler import NeighborSampler, resolve_backend
 from pygsage.sampling.shard import DistributedSeedSampler
-from pygsage.training.checkpoint import load_checkpoint, write_atomically
+from pygsage.training.checkpoint import load_checkpoint, load_weights, write_atomically
 from pygsage.training.forecast import forecast, sentence_of, write_comparison
 from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
@@ -34,7 +34,7 @@ from pygsage.training.metrics import choose_metric
 from pygsage.training.ogb import ogb_metric
 from pygsage.training.report import Report
 from pygsage.training.result import TrainResult
-from pygsage.training.run import Run, fresh_scratch
+from pygsage.training.run import BEST_KEYS, Run, fresh_scratch
 from pygsage.training.signals import StopRequest, stop_requests
 
 
@@ -55,6 +55,8 @@ def train_rank(config: TrainConfig, world: World, opened: Callable[[], Graph] | 
         memory = stack.enter_context(PeakMemory())
         stop = stack.enter_context(stop_requests())
         # The first rank of each machine opens the dataset, so that a mistake is found before anything is made.
+        if world.is_main:
+            Run.check(config)
         graph, told = None, None
         if world.is_local_main:
             told = forecast(config, world.local_size) if opened is None else None
@@ -85,8 +87,8 @@ def train_rank(config: TrainConfig, world: World, opened: Callable[[], Graph] | 
             raise Stopped(stopped.found, advice, stopped.exit_status) from None
         val, test = dict(trainer.progress.val), {}
         if "test" in graph.splits:
-            best = load_checkpoint(path / "best.pt") if world.is_main else None
-            _load_everywhere(trainer.model, best["model"] if best else None, world)
+            best = load_checkpoint(path / "best.pt", BEST_KEYS) if world.is_main else None
+            _load_everywhere(trainer.model, best["model"] if best else None, path / "best.pt", world)
             test = trainer.evaluate(("test",))["test"]
             trainer.append("test", trainer.progress.best_epoch or trainer.progress.epoch, **test)
         if run is not None:
@@ -112,6 +114,7 @@ def check_options(config: TrainConfig, graph: Graph) -> None:
     Raises:
         ConfigError: see above.
     """
+    resolve_backend(config.sampler)
     choose_metric(config, graph, ogb_metric(config.dataset))
     if config.class_weights and graph.task != "classes":
         raise ConfigError(
@@ -148,7 +151,7 @@ def plan(config: TrainConfig, graph: Graph, num_procs: int, global_batch_size: i
         f"dropout {config.dropout:g}; Adam, lr {config.lr:g}, weight decay {config.weight_decay:g}{schedule}",
         f"task: {graph.task} ({'as the labels are' if config.task == 'auto' else 'as told'}); loss: {loss}; "
         f"the best epoch has the {'lowest' if metric in LOWER_IS_BETTER else 'highest'} validation {metric}",
-        f"{config.epochs} epochs of {steps} steps; fanouts {fanouts}; {batch} seeds a step "
+        f"{config.epochs} epoch{_s(config.epochs)} of {steps} step{_s(steps)}; fanouts {fanouts}; {batch} seeds a step "
         f"over {num_procs} process{'es' if num_procs > 1 else ''}; sampler {resolve_backend(config.sampler)}; "
         f"seed {config.seed}",
     ]
@@ -170,6 +173,10 @@ def plan(config: TrainConfig, graph: Graph, num_procs: int, global_batch_size: i
     if batch < num_procs or num_train < num_procs:
         lines.append(f"warning: {num_procs} processes share {min(batch, num_train)} seeds a step: some have none")
     return lines
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def build_model(config: TrainConfig, in_channels: int, out_channels: int) -> GraphSAGE:
@@ -202,7 +209,10 @@ def _trainer(
 ) -> Trainer:
     last = run.last if run is not None else None
     saved = world.broadcast(last["progress"] if last else None)
-    progress = Progress(**saved) if saved else Progress()
+    try:
+        progress = Progress(**saved) if saved else Progress()
+    except TypeError as error:
+        raise RunError(f"The checkpoint of the run is of another version of pygsage: {error}.") from None
     if progress.num_threads not in (0, num_threads):
         report.line(
             f"note: the run was made with {progress.num_threads} threads a process and goes on with {num_threads}; "
@@ -218,7 +228,7 @@ def _trainer(
     elif config.resume:
         report.line("nothing to resume: starting from the beginning")
     model = build_model(config, graph.num_features, graph.num_outputs).to(world.device)
-    _load_everywhere(model, last["model"] if last else None, world)
+    _load_everywhere(model, last["model"] if last else None, Path(run.path if run else ""), world)
     shards = DistributedSeedSampler(
         len(graph.splits["train"]),
         rank=world.rank,
@@ -243,10 +253,10 @@ def _save_node_ids(path: Path, node_id: torch.Tensor) -> None:
     write_atomically(path, lambda file: np.save(file, node_id.numpy()))
 
 
-def _load_everywhere(model: GraphSAGE, weights: dict[str, torch.Tensor] | None, world: World) -> None:
+def _load_everywhere(model: GraphSAGE, weights: dict[str, torch.Tensor] | None, origin: Path, world: World) -> None:
     """Loads rank 0's weights on every rank; without any, rank 0's present ones."""
     if weights is not None:
-        model.load_state_dict(weights)
+        load_weights(model, weights, origin)
     for tensor in model.state_dict().values():
         world.broadcast_(tensor)
 

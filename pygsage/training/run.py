@@ -18,6 +18,8 @@ from pygsage.data.names import short_name
 from pygsage.errors import RunError
 from pygsage.training.checkpoint import load_checkpoint, write_atomically
 
+BEST_KEYS = ("model", "in_channels", "out_channels")
+LAST_KEYS = ("model", "optimizer", "scheduler", "progress", "metrics_bytes")
 # These say how long to train, not what; a resumed run may change them.
 EXTENDABLE = ("epochs", "max_steps", "patience", "eval_every", "root")
 
@@ -40,14 +42,18 @@ class Run:
         self._metrics.seek(0, os.SEEK_END)
 
     @staticmethod
-    def open(config: TrainConfig) -> Run:
-        """Makes the run directory, or with `resume` opens it where it was left.
+    def check(config: TrainConfig) -> None:
+        """Refuses a run directory that `open` would refuse; makes and changes nothing.
 
         Raises:
-            RunError: when the directory belongs to another run or job, or cannot be made.
+            RunError: when the directory belongs to another run or job.
         """
-        path = Path(config.run_dir) if config.run_dir else _new_path(config)
+        if config.run_dir is None:
+            return
+        path = Path(config.run_dir)
         saved = saved_config(path)
+        if saved is not None and _is_held(path):
+            raise RunError(f"Another job is writing to the run '{path}'.", "Choose another --run-dir.")
         if saved is not None and not config.resume:
             raise RunError(
                 f"'{path}' already holds a run.", "Type --resume to go on with it, or choose another --run-dir."
@@ -56,9 +62,21 @@ class Run:
             raise RunError(f"'{path}' exists and is no run directory.", "Choose another --run-dir.")
         if saved is not None:
             _same_run(path, saved, config)
+        if (path / "last.pt").exists():
+            load_checkpoint(path / "last.pt", LAST_KEYS)
+
+    @staticmethod
+    def open(config: TrainConfig) -> Run:
+        """Makes the run directory, or with `resume` opens it where it was left.
+
+        Raises:
+            RunError: when the directory belongs to another run or job, or cannot be made.
+        """
+        Run.check(config)
+        path = Path(config.run_dir) if config.run_dir else _new_path(config)
         with ExitStack() as on_error:
             lock = on_error.enter_context(_lock(path))
-            last = load_checkpoint(path / "last.pt") if (path / "last.pt").exists() else None
+            last = load_checkpoint(path / "last.pt", LAST_KEYS) if (path / "last.pt").exists() else None
             text = yaml.safe_dump(config.to_dict(), sort_keys=False)
             write_atomically(path / "config.yaml", text.encode())
             run = Run(path, lock, last)
@@ -100,6 +118,17 @@ def _lock(path: Path) -> IO[str]:
         lock.close()
         raise RunError(f"Another job is writing to the run '{path}'.", "Choose another --run-dir.") from None
     return lock
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with open(path / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def saved_config(path: Path) -> dict[str, Any] | None:

@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from pygsage.data import store_writer
+from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.database import open_database
 from pygsage.data.derive import select
 from pygsage.data.ragged import Rows, gather, pointers
@@ -335,3 +338,37 @@ def test_no_store_is_refused(tmp_path: Path) -> None:
         open_manifest(tmp_path)
     with pytest.raises(DatasetError, match="no backend 'lmdb'"):
         GraphWriter(tmp_path / "store", "lmdb")
+
+
+LOOP = """
+import sys
+from pygsage import DatasetError, to_on_disk_dataset
+from torch_geometric.data import Data
+import torch
+graphs = [Data(x=torch.ones(2, 1), edge_index=torch.zeros(2, 1).long()) for _ in range(5)]
+for _ in range(60):
+    try:
+        to_on_disk_dataset(graphs, sys.argv[1], overwrite=True)
+    except DatasetError as error:
+        assert "another process" in str(error), error
+"""
+
+
+def test_two_jobs_that_write_one_store_leave_it_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    jobs = [subprocess.Popen([sys.executable, "-c", LOOP, str(folder)], stderr=subprocess.PIPE) for _ in range(2)]
+    errors = [job.communicate(timeout=100)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], errors
+    assert len(ColumnStore.open(folder).get(4).x) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_link_is_replaced_where_it_leads(tmp_path: Path) -> None:
+    graphs = [Data(x=torch.ones(n, 1), edge_index=torch.zeros(2, 1).long()) for n in (1, 2)]
+    to_on_disk_dataset(graphs[:1], tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    to_on_disk_dataset(graphs, tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert ColumnStore.open(tmp_path / "real").num_graphs == 2
+    with pytest.raises(DatasetError, match="expected the name of a new folder"):
+        to_on_disk_dataset(graphs, "/")

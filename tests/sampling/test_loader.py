@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import resource
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pygsage import DistributedSeedSampler, NeighborLoader, NeighborSampler
+from pygsage import ConfigError, DatasetError, DistributedSeedSampler, NeighborLoader, NeighborSampler
 from pygsage.memory.machine import read_machine
 from pygsage.sampling import loader as loader_module
 
@@ -116,7 +117,10 @@ def test_persistent_workers_follow_the_epoch(data: Data) -> None:
 def test_c084_c081_features_are_gathered_in_this_process(data: Data) -> None:
     loader = NeighborLoader(data, [3], batch_size=100)
     assert loader.filter_per_worker is False
+    loader._to_workers = True
     assert loader.__getstate__()["data"] is None  # what a worker would be sent
+    loader._to_workers = False
+    assert _content(copy.deepcopy(loader)) == _content(loader)
 
 
 def test_c079_c080_workers_are_spawned_and_watched(data: Data) -> None:
@@ -204,3 +208,12 @@ def test_c083_memory_does_not_grow_over_200_epochs(tmp_path: Path) -> None:
     script.write_text(SOAK)
     grown = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert int(grown.stdout) < 8 << 20
+
+
+def test_what_does_not_belong_together_is_refused(data: Data) -> None:
+    with pytest.raises(DatasetError, match="made for 10 nodes"):
+        NeighborLoader(
+            data, [3], neighbor_sampler=NeighborSampler(Data(x=data.x[:10], edge_index=data.edge_index[:, :0]), [3])
+        )
+    with pytest.raises(ConfigError, match="is a list; expected a DistributedSeedSampler"):
+        NeighborLoader(data, [3], batch_sampler=[[0, 1], [2]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -405,3 +406,41 @@ def test_c115_threads_are_as_the_user_said_else_the_share_of_the_cores(
     assert rank._threads_of(World(size=2, local_size=2)) == expected
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun's own 1 says nothing
     assert rank._threads_of(World(size=2, local_size=2)) == 5
+
+
+def test_a_run_directory_that_is_removed_is_an_error_and_stays_removed(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = loop.Trainer._sum_over_ranks
+
+    def removing(self: loop.Trainer, loss: torch.Tensor) -> tuple[float, int]:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        return step(self, loss)
+
+    monkeypatch.setattr(loop.Trainer, "_sum_over_ranks", removing)
+    with pytest.raises(RunError, match="its folder was removed"):
+        train(small, run_dir=str(tmp_path / "run"), **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_weights_alone(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backward = torch.Tensor.backward
+
+    def overflow(self: torch.Tensor, *arguments: Any, **options: Any) -> None:
+        backward(self * 1e38 * 1e38, *arguments, **options)
+
+    monkeypatch.setattr(torch.Tensor, "backward", overflow)
+    with pytest.raises(TrainingError, match="its gradient is not finite"):
+        train(small, run_dir=str(tmp_path / "run"), **SMALL)
+
+
+def test_weights_of_another_model_are_refused_in_a_sentence(small: str, tmp_path: Path) -> None:
+    train(small, run_dir=str(tmp_path / "run"), **{**SMALL, "epochs": 1})
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    (tmp_path / "run" / "config.yaml").write_text(config.replace("hidden: 16", "hidden: 8"))
+    with pytest.raises(RunError, match="do not fit the model"):
+        predict(tmp_path / "run")
+    with pytest.raises(RunError, match="do not fit the model"):
+        train(small, run_dir=str(tmp_path / "run"), resume=True, **{**SMALL, "epochs": 2, "hidden": 8})

@@ -70,7 +70,10 @@ def test_resume_refuses_another_run_and_says_which_option(tmp_path: Path) -> Non
 def test_resume_cuts_the_metrics_back_to_the_checkpoint(tmp_path: Path) -> None:
     run = Run.open(_config(tmp_path / "run"))
     run.append({"event": "epoch", "epoch": 1})
-    save_checkpoint(tmp_path / "run" / "last.pt", {"metrics_bytes": run.metrics_bytes, "progress": {}})
+    save_checkpoint(
+        tmp_path / "run" / "last.pt",
+        {"metrics_bytes": run.metrics_bytes, **dict.fromkeys(("progress", "model", "optimizer", "scheduler"))},
+    )
     run.append({"event": "epoch", "epoch": 2})
     run.close()
     run = Run.open(_config(tmp_path / "run", resume=True))
@@ -93,7 +96,10 @@ def test_resume_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
 def test_metrics_that_were_shortened_by_hand_are_not_padded(tmp_path: Path) -> None:
     run = Run.open(_config(tmp_path / "run"))
     run.append({"event": "epoch"})
-    save_checkpoint(tmp_path / "run" / "last.pt", {"metrics_bytes": run.metrics_bytes, "progress": {}})
+    save_checkpoint(
+        tmp_path / "run" / "last.pt",
+        {"metrics_bytes": run.metrics_bytes, **dict.fromkeys(("progress", "model", "optimizer", "scheduler"))},
+    )
     run.close()
     (tmp_path / "run" / "metrics.jsonl").write_text("")
     run = Run.open(_config(tmp_path / "run", resume=True))
@@ -117,3 +123,16 @@ def test_scratch_of_a_killed_job_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".scratch-0" / "x.npy").write_bytes(b"1")
     fresh_scratch(tmp_path / ".scratch-0")
     assert not any((tmp_path / ".scratch-0").iterdir())
+
+
+def test_a_wrong_run_directory_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    Run.open(_config(tmp_path / "run")).close()
+    before = sorted(p.name for p in (tmp_path / "run").iterdir())
+    with pytest.raises(RunError, match="already holds a run"):
+        Run.check(_config(tmp_path / "run"))
+    save_checkpoint(tmp_path / "run" / "last.pt", {"model": {}})
+    with pytest.raises(RunError, match="has no optimizer"):
+        Run.check(_config(tmp_path / "run", resume=True))
+    Run.check(_config(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == sorted([*before, "last.pt"])
