@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,17 @@ from hypothesis import settings
 # The same examples in every run: a failure is never a matter of luck.
 settings.register_profile("pygsage", derandomize=True, deadline=None, database=None, max_examples=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "pygsage"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heeded_signals() -> Iterator[None]:
+    """A run in the background of a shell, or under nohup, inherits signals that are ignored; the tests send them."""
+    ignored = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")
