@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.h"
 #include "csc.h"
 #include "hetero.h"
 #include "memory.h"
@@ -176,4 +177,5 @@ NB_MODULE(_core, m) {
   m.def("sample_hetero", &sample_hetero, "num_nodes"_a, "seeds"_a.noconvert(), "indptrs"_a.noconvert(),
         "indices"_a.noconvert(), "types"_a, "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24,
         kSampleHeteroDoc);
+  bind_layers(m);
 }

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from pygsage.errors import DatasetError, EnvironmentLimitError
-from pygsage.nn.sage import GraphSAGE, aggregate
+from pygsage.nn.join import aggregate
+from pygsage.nn.sage import GraphSAGE
 
 if TYPE_CHECKING:
     from pygsage.distributed import World
@@ -72,11 +73,8 @@ def layerwise_inference(
             with torch.inference_mode():
                 for begin, end in _chunks(indptr, first, last, edge_budget):
                     neighbours = _aggregate_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget)
-                    rows = sage.combine(
-                        layer,
-                        neighbours.to(device=device, dtype=parameter.dtype),
-                        inputs[begin:end].to(device=device, dtype=parameter.dtype),
-                    )
+                    joined = torch.cat([neighbours, inputs[begin:end]], 1)
+                    rows = sage.combine(layer, joined.to(device=device, dtype=parameter.dtype))
                     if layer < sage.num_layers - 1:
                         rows = torch.relu_(sage.normalize(layer, rows))
                     outputs[begin:end] = rows
