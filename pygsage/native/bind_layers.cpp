@@ -248,7 +248,7 @@ double density(Matrix<const Seen> values) {
     const Seen* row = values.data() + n * r / rows * width;
     for (std::int64_t c = 0; c < width; ++c) found += row[c] != Seen{0};
   }
-  return rows * width ? static_cast<double>(found) / static_cast<double>(rows * width) : 0.0;
+  return rows * width > 0 ? static_cast<double>(found) / static_cast<double>(rows * width) : 0.0;
 }
 
 template <typename T, typename Seen>

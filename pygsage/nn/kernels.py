@@ -90,22 +90,3 @@ def times_weight(grad: Tensor, weight: Tensor) -> Tensor:
     out = torch.empty(len(grad), weight.shape[1], dtype=grad.dtype)
     _core().sparse_times_weight(_seen(grad), _seen(weight), _seen(out), torch.get_num_threads())
     return out
-
-
-def join_features(
-    x: Tensor, nodes: Tensor | None, indptr: Tensor, ids: Tensor, aggr: str, dtype: torch.dtype, num_threads: int
-) -> Tensor:
-    """The aggregate of the rows `ids[indptr[i]:indptr[i + 1]]` of `x`, beside row `nodes[i]` unless None.
-
-    Args:
-        x: float32, float16 or float64 [N, F], resident or mapped.
-        nodes: int64 [t], or None.
-        indptr: int64 [t + 1].
-        ids: int32 or int64 [E].
-        dtype: Of the result: float32 or bfloat16, float64 for float64.
-    """
-    width = x.shape[1] * (1 if nodes is None else 2)
-    out = torch.empty(len(indptr) - 1, width, dtype=dtype)
-    own = None if nodes is None else nodes.numpy()
-    _core().join_features(x.numpy(), own, indptr.numpy(), ids.numpy(), aggr, _seen(out), num_threads)
-    return out

@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pygsage.data.graph import Graph
+from pygsage.sampling.features import joined_features
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sample import Block
 from pygsage.sampling.sampler import NeighborSampler
@@ -27,9 +27,9 @@ class Batch:
     Attributes:
         step: The step within its epoch.
         stream: The step's 64-bit stream, from which dropout masks are made.
-        n_id: Ids of the nodes reached, int64 [n], seeds first.
-        x: Their features, float32 [n, F].
-        blocks: One a layer, outermost first.
+        n_id: Ids of the nodes that the first layer puts out, int64 [n], seeds first.
+        x: The first layer's input, [n, 2 F]: the aggregate of each one's neighbours' features, and its own.
+        blocks: One a layer but the first, outermost first.
         y: Labels of the seeds as the graph has them, int64 [number of seeds] or float32 [.., C], possibly empty.
         num_global: Seeds in this step over all ranks.
         weight: What the losses of the step's seeds, summed over all ranks, are divided by.
@@ -75,6 +75,8 @@ class BatchPipeline:
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
         seed_weights: float64 [n]: what each seed counts for in a step's mean, such as its number of known labels;
             None counts each as one.
+        aggr: How the first layer aggregates: `mean`, `sum` or `max`.
+        dtype: Of the first layer's input; by default that of the features, float32 for float16.
 
     Cost: up to `num_threads + 1` prepared batches are held at once.
     """
@@ -87,8 +89,12 @@ class BatchPipeline:
         shards: DistributedSeedSampler,
         num_threads: int = 1,
         seed_weights: Tensor | None = None,
+        aggr: str = "mean",
+        dtype: torch.dtype | None = None,
     ) -> None:
-        self._x = graph.x.numpy()
+        self._x = graph.x
+        self._aggr = aggr
+        self._dtype = dtype
         self._y = graph.y
         self._seeds = seeds
         self._seed_weights = seed_weights
@@ -114,7 +120,7 @@ class BatchPipeline:
         waiting: deque[Future[Batch]] = deque()
         try:
             for shard in self._shards.shards(epoch, first_step):
-                waiting.append(self._threads.submit(self._prepare, shard, epoch))
+                waiting.append(self._threads.submit(self.prepare, shard, epoch))
                 if len(waiting) > self._num_threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -123,13 +129,13 @@ class BatchPipeline:
             for future in waiting:
                 future.cancel()
 
-    def _prepare(self, shard: SeedShard, epoch: int) -> Batch:
+    def prepare(self, shard: SeedShard, epoch: int) -> Batch:
+        """One batch, made by the thread that calls."""
         start = time.perf_counter()
         seeds = self._seeds[shard.positions]
-        n_id, blocks = self._sampler.sample_blocks(seeds, epoch, shard.step)
+        layers = self._sampler.sample_layers(seeds, epoch, shard.step)
         sampled = time.perf_counter()
-        # NumPy gathers with one thread and without the GIL; torch would start a second pool of threads here.
-        x = torch.from_numpy(np.take(self._x, n_id.numpy(), axis=0))
+        x = joined_features(self._x, layers.nodes, layers.outer_indptr, layers.outer_ids, self._aggr, self._dtype)
         y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
         stream = stream_of(self._sampler.seed, epoch, shard.step)
@@ -137,4 +143,4 @@ class BatchPipeline:
         if self._seed_weights is not None:
             # Over the seeds of all ranks and in one order: the same number everywhere, without a message.
             weight = float(self._seed_weights[shard.global_positions].numpy().sum())
-        return Batch(shard.step, stream, n_id, x, blocks, y, shard.num_global, weight, seconds)
+        return Batch(shard.step, stream, layers.nodes, x, layers.blocks, y, shard.num_global, weight, seconds)

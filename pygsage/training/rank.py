@@ -240,7 +240,16 @@ def _trainer(
     threads = config.sampler_threads or (2 if num_threads > 2 else 1)
     loss, seeds = build_loss(config, graph), graph.splits["train"]
     pipeline = stack.enter_context(
-        BatchPipeline(graph, seeds, sampler, shards, threads, loss.row_weights(graph.y[seeds]))
+        BatchPipeline(
+            graph,
+            seeds,
+            sampler,
+            shards,
+            threads,
+            loss.row_weights(graph.y[seeds]),
+            config.aggr,
+            torch.bfloat16 if config.precision == "bf16" else None,
+        )
     )
     trainer = Trainer(config, graph, model, pipeline, loss, world, run, report, stop, progress, memory, scratch)
     # The optimiser's state is the same on all ranks: each gets rank 0's file content.
