@@ -9,8 +9,10 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "bindings.h"
+#include "buffers.h"
 #include "dispatch.h"
 #include "kernels.h"
 #include "layers.h"
@@ -239,6 +241,24 @@ void sparse_times_weight(Matrix<const Seen> grad, Matrix<const float> weight, Ma
   });
 }
 
+template <typename T, typename Seen>
+void column_sums(Matrix<const Seen> values, Vector<float> sums, const std::string& isa) {
+  const std::int64_t n = size(values), width = size(values, 1);
+  expect(size(sums) == width, "sums needs an element a column");
+  const Kernels& k = kernels(isa);
+  nb::gil_scoped_release release;
+  std::vector<double> total(static_cast<std::size_t>(width), 0.0);
+  std::vector<float> part(static_cast<std::size_t>(width));
+  const ColumnSums<T> s{reinterpret_cast<const T*>(values.data()), width, part.data()};
+  for (std::int64_t begin = 0; begin < n; begin += kRowsOfSum) {
+    const std::int64_t end = std::min(n, begin + kRowsOfSum);
+    if constexpr (std::is_same_v<T, float>) k.sums_f32(s, begin, end);
+    else k.sums_bf16(s, begin, end);
+    for (std::size_t c = 0; c < part.size(); ++c) total[c] += static_cast<double>(part[c]);
+  }
+  for (std::size_t c = 0; c < part.size(); ++c) sums.data()[c] = static_cast<float>(total[c]);
+}
+
 // The share of elements that are not zero, of at most 256 rows spread evenly.
 template <typename Seen>
 double density(Matrix<const Seen> values) {
@@ -250,6 +270,24 @@ double density(Matrix<const Seen> values) {
   }
   return rows * width > 0 ? static_cast<double>(found) / static_cast<double>(rows * width) : 0.0;
 }
+
+#if defined(__linux__)
+// Never destroyed: arrays may outlive the module.
+Buffers& buffers() {
+  static Buffers* const all = new Buffers();
+  return *all;
+}
+
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> buffer(std::size_t num_bytes) {
+  auto* kept = new Buffers::Buffer(buffers().take(num_bytes));
+  nb::capsule owner(kept, [](void* p) noexcept {
+    auto* buffer = static_cast<Buffers::Buffer*>(p);
+    buffers().give(*buffer);
+    delete buffer;
+  });
+  return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(kept->data, {num_bytes}, owner);
+}
+#endif
 
 template <typename T, typename Seen>
 void define_as(nb::module_& m) {
@@ -270,6 +308,8 @@ void define_as(nb::module_& m) {
         "threads.");
   m.def("sparse_times_weight", &sparse_times_weight<T, Seen>, "grad"_a.noconvert(), "weight"_a.noconvert(),
         "out"_a.noconvert(), "num_threads"_a = 1, "isa"_a = "", "out = grad weight, for grad mostly of zeros.");
+  m.def("column_sums", &column_sums<T, Seen>, "values"_a.noconvert(), "sums"_a.noconvert(), "isa"_a = "",
+        "The sums of the columns: of 256 rows in float32, of those in float64.");
   m.def("density", &density<Seen>, "values"_a.noconvert(), "The share of non-zeros, of at most 256 rows.");
 }
 
@@ -282,6 +322,21 @@ void bind_layers(nb::module_& m) {
         "nodes=None. x: float32, float16 or float64; out float32 or bfloat16 (as int16), float64 for float64.");
   define_as<float, float>(m);
   define_as<Bfloat, std::int16_t>(m);
+#if defined(__linux__)
+  m.def("buffer", &buffer, "num_bytes"_a,
+        "uint8 [num_bytes], not filled, in huge pages where the system has them; once freed it is used again.");
+  m.def("release_buffers", [] { buffers().release(); }, "Gives what is not in use back to the system.");
+  m.def("free_buffer_bytes", [] { return buffers().free_bytes(); }, "Bytes kept for the next buffers.");
+#endif
+  m.def(
+      "prefer_huge_pages",
+      [](nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array) {
+        void* data = const_cast<void*>(array.data());
+        const std::size_t size = array.nbytes();
+        nb::gil_scoped_release release;
+        prefer_huge_pages(data, size);
+      },
+      "array"_a.noconvert(), "Asks the system for huge pages under an array in RAM; a copy of it, 2 MiB at a time.");
   m.def(
       "isas",
       [] {

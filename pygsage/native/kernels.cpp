@@ -248,13 +248,23 @@ void outer_sum(const OuterSum<T>& s, int64_t begin, int64_t end, int64_t first_w
     for (int64_t word = first_word; word < last_word; ++word) {
       const int64_t columns = s.m - 64 * word < 64 ? s.m - 64 * word : 64;
       const T* grad = s.grad + b * s.m + 64 * word;
-      for (int64_t i = 0; i < 64; ++i) bits[i] = i < rows ? not_zero_of_64(grad + i * s.m, columns) : 0;
-      transpose(bits);
-      for (int64_t c = 0; c < columns; ++c) {
-        float sum = 0.0f;
-        for (uint64_t left = bits[c]; left; left &= left - 1) sum += one(grad[lowest_bit(left) * s.m + c]);
-        s.sums[64 * word + c] += sum;
+      // Which are not zero, and, while they are in registers, their sums.
+      float column_sums[64] = {};
+      for (int64_t c = 0; c < 64; c += kLanes) {
+        const int64_t left = columns - c;
+        if (left <= 0) break;
+        Floats sum{};
+        for (int64_t i = 0; i < rows; ++i) {
+          const T* p = grad + i * s.m + c;
+          const Floats v = left >= kLanes ? load(p) : load_some(p, static_cast<int>(left));
+          sum += v;
+          bits[i] = (c ? bits[i] : 0) | static_cast<uint64_t>(not_zero(v)) << c;
+        }
+        store(column_sums + c, sum);
       }
+      for (int64_t i = rows; i < 64; ++i) bits[i] = 0;
+      for (int64_t c = 0; c < columns; ++c) s.sums[64 * word + c] += column_sums[c];
+      transpose(bits);
       tiles(s.k, [&](auto tile, int64_t column, int some) {
         using P = decltype(tile);
         constexpr int N = P::kVectors;
@@ -314,6 +324,23 @@ void times_weight(const TimesWeight<T>& t, int64_t begin, int64_t end) {
   }
 }
 
+template <typename T>
+void column_sums(const ColumnSums<T>& s, int64_t begin, int64_t end) {
+  tiles(s.width, [&](auto tile, int64_t column, int some) {
+    using P = decltype(tile);
+    constexpr int N = P::kVectors;
+    Floats sum[N] = {};
+    for (int64_t i = begin; i < end; ++i) {
+      const T* row = s.values + i * s.width + column;
+      unrolled<N>([&](auto n) {
+        constexpr int I = decltype(n)::value;
+        sum[I] += get<P, I>(row, some);
+      });
+    }
+    unrolled<N>([&](auto n) { put<P, decltype(n)::value>(s.sums + column, sum[decltype(n)::value], some); });
+  });
+}
+
 constexpr Kernels kKernels = {
     PYGSAGE_ISA,
     &join<float, float, int32_t>,
@@ -333,6 +360,8 @@ constexpr Kernels kKernels = {
     &outer_sum<Bfloat>,
     &times_weight<float>,
     &times_weight<Bfloat>,
+    &column_sums<float>,
+    &column_sums<Bfloat>,
 };
 
 }  // namespace

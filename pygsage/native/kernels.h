@@ -80,6 +80,14 @@ struct TimesWeight {
   T* out;
 };
 
+// sums[c] = those of column c over some rows.
+template <typename T>
+struct ColumnSums {
+  const T* values;
+  int64_t width;
+  float* sums;
+};
+
 struct Kernels {
   const char* isa;
   // Each does the targets or rows from `begin` to `end`.
@@ -101,6 +109,8 @@ struct Kernels {
   void (*outer_bf16)(const OuterSum<Bfloat>&, int64_t begin, int64_t end, int64_t first_word, int64_t last_word);
   void (*times_f32)(const TimesWeight<float>&, int64_t begin, int64_t end);
   void (*times_bf16)(const TimesWeight<Bfloat>&, int64_t begin, int64_t end);
+  void (*sums_f32)(const ColumnSums<float>&, int64_t begin, int64_t end);
+  void (*sums_bf16)(const ColumnSums<Bfloat>&, int64_t begin, int64_t end);
 };
 
 constexpr int64_t kWidestTimes = 4096;  // the largest m of a TimesWeight

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pygsage import native
+from pygsage.native.memory import empty
 
 DTYPES = (torch.float32, torch.bfloat16)
 WIDEST = 4096  # native/kernels.h: kWidestTimes
@@ -51,8 +52,8 @@ def join_hidden(
 
     `with_chosen`: also int32 [t, H], the edge that gave each maximum.
     """
-    out = torch.empty(len(indptr) - 1, 2 * x.shape[1], dtype=x.dtype)
-    chosen = torch.empty(len(out), x.shape[1], dtype=torch.int32) if with_chosen and aggr == "max" else None
+    out = empty((len(indptr) - 1, 2 * x.shape[1]), x.dtype)
+    chosen = empty((len(out), x.shape[1]), torch.int32) if with_chosen and aggr == "max" else None
     _core().join_hidden(
         _seen(x), bits.numpy().view(np.uint64), scale, indptr.numpy(), indices.numpy(), aggr, _seen(out),
         None if chosen is None else chosen.numpy(), torch.get_num_threads(),
@@ -65,7 +66,7 @@ def spread_hidden(
 ) -> Tensor:
     """The gradient of `join_hidden` with respect to `x`, from that of its result."""
     grad = grad.contiguous()
-    out = torch.empty(len(bits), grad.shape[1] // 2, dtype=grad.dtype)
+    out = empty((len(bits), grad.shape[1] // 2), grad.dtype)
     _core().spread_hidden(
         _seen(grad), bits.numpy().view(np.uint64), scale, indptr.numpy(), indices.numpy(), aggr, _seen(out),
         None if chosen is None else chosen.numpy(), torch.get_num_threads(),
@@ -87,6 +88,13 @@ def outer_sum(grad: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def times_weight(grad: Tensor, weight: Tensor) -> Tensor:
     """grad weight [n, k] in the dtype of grad, skipping the zeros of grad [n, m]; weight: float32 [m, k]."""
-    out = torch.empty(len(grad), weight.shape[1], dtype=grad.dtype)
+    out = empty((len(grad), weight.shape[1]), grad.dtype)
     _core().sparse_times_weight(_seen(grad), _seen(weight), _seen(out), torch.get_num_threads())
     return out
+
+
+def column_sums(values: Tensor) -> Tensor:
+    """float32 [m], the sums of the columns of `values` [n, m]: of 256 rows in float32, of those in float64."""
+    sums = torch.empty(values.shape[1])
+    _core().column_sums(_seen(values), sums.numpy())
+    return sums

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pygsage import native
+from pygsage.native.memory import empty
 
 
 def joined_features(
@@ -40,7 +41,7 @@ def joined_features(
         dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
     if native.core is None:
         return _by_torch(x, nodes, indptr, ids, aggr, dtype)
-    out = torch.empty(len(indptr) - 1, x.shape[1] * (1 if nodes is None else 2), dtype=dtype)
+    out = empty((len(indptr) - 1, x.shape[1] * (1 if nodes is None else 2)), dtype)
     own = None if nodes is None else nodes.numpy()
     seen = out.view(torch.int16) if dtype == torch.bfloat16 else out
     native.core.join_features(x.numpy(), own, indptr.numpy(), ids.numpy(), aggr, seen.numpy(), num_threads)

@@ -19,6 +19,7 @@ from pygsage.data.graph import Graph
 from pygsage.distributed import World
 from pygsage.errors import Stopped, TrainingError
 from pygsage.memory.peak import PeakMemory
+from pygsage.native.memory import release_buffers
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.pipeline import Batch, BatchPipeline
@@ -166,6 +167,7 @@ class Trainer:
                     self.save()
         finally:
             batches.close()
+            release_buffers()
             self.report.end_epoch()
 
     def _step(self, batch: Batch, clock: Clock) -> None:

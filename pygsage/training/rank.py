@@ -22,6 +22,7 @@ from pygsage.distributed import World, cores_per_process
 from pygsage.errors import ConfigError, RunError, Stopped
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
+from pygsage.native.memory import prefer_huge_pages
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.sampler import NeighborSampler, resolve_backend
@@ -236,6 +237,9 @@ def _trainer(
         seed=config.seed,
         global_batch_size=progress.global_batch_size,
     )
+    if graph.folder is None:  # in RAM: its rows are read in random order
+        for array in (graph.x, graph.indptr, graph.indices):
+            prefer_huge_pages(array)
     sampler = NeighborSampler(graph, config.fanouts, config.seed, config.sampler)
     threads = config.sampler_threads or (2 if num_threads > 2 else 1)
     loss, seeds = build_loss(config, graph), graph.splits["train"]

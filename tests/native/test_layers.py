@@ -190,6 +190,9 @@ def test_sparse_products(isa: str, rows: int, m: int, k: int, share: float) -> N
         given = [torch.from_numpy(a).bfloat16() if narrow else torch.from_numpy(a) for a in (grad, values)]
         seen = [a.view(torch.int16).numpy() if narrow else a.numpy() for a in given]
         exact = [a.double() for a in given]
+        alone = np.full(m, np.nan, dtype=np.float32)
+        core.column_sums(seen[0], alone, isa)
+        assert np.allclose(alone, exact[0].sum(0).numpy(), rtol=1e-5, atol=1e-4)
         results = []
         for num_threads in (1, 4):
             out, sums = np.full((m, k), np.nan, dtype=np.float32), np.full(m, np.nan, dtype=np.float32)

@@ -23,6 +23,7 @@ import torch
 
 from pygsage.config import TrainConfig, parse_fanouts
 from pygsage.data.graph import Graph
+from pygsage.native.memory import prefer_huge_pages
 from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler
@@ -31,10 +32,13 @@ from pygsage.training.optimizers import build_optimizer
 from pygsage.training.rank import build_model
 
 
-def resident(graph: Graph) -> Graph:
+def resident(graph: Graph, huge_pages: bool) -> Graph:
     """The graph in RAM, as one that was read from a user's file is: mapped pages are not what is measured."""
-    arrays = (graph.indptr, graph.indices, graph.edge_id[:0], graph.x, graph.y)
-    return Graph(graph.name, *(array.clone() for array in arrays), graph.splits, graph.num_classes)
+    arrays = [array.clone() for array in (graph.indptr, graph.indices, graph.edge_id[:0], graph.x, graph.y)]
+    if huge_pages:
+        for array in arrays:
+            prefer_huge_pages(array)
+    return Graph(graph.name, *arrays, graph.splits, graph.num_classes)
 
 
 def measure(graph: Graph, config: TrainConfig, warm_up: int, steps: int) -> dict[str, float]:
@@ -94,6 +98,7 @@ def main() -> None:
     parser.add_argument("--aggr", default="mean")
     parser.add_argument("--norm", default="none")
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--huge-pages", action=argparse.BooleanOptionalAction, default=True, help="for the graph")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     config = TrainConfig(
@@ -105,7 +110,7 @@ def main() -> None:
         norm=arguments.norm,
         precision=arguments.precision,
     )
-    graph = resident(Graph.open(arguments.graph))
+    graph = resident(Graph.open(arguments.graph), arguments.huge_pages)
     milliseconds = measure(graph, config, arguments.warm_up, arguments.steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"library": "pygsage", **vars(arguments), **milliseconds, "peak_bytes": peak}, default=str))
