@@ -17,7 +17,7 @@ from pygsage.memory.shapes import DatasetShape
 
 DENSE_TABLE_NODES = 1 << 24  # native/relabel.h: up to here 8 bytes a node, else a hash table
 LINEAR_ROWS = 2048  # nn/linear.py: rows summed in float64 at once
-INFERENCE_ROWS = 1 << 16  # nn/inference.py: rows of a chunk, and its edges
+INFERENCE_ROWS = 1 << 13  # nn/inference.py: rows of a chunk, and its edges
 INFERENCE_EDGES = 1 << 20
 HEAP_BLOCK_BYTES = 32 << 20
 SCORED_ROWS = 1 << 16  # training/metrics.py

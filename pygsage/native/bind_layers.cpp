@@ -64,12 +64,12 @@ void join_doubles(const Join<double, double, Id>& j, std::int64_t begin, std::in
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t lo = j.indptr[i], hi = j.indptr[i + 1];
     double* out = j.out + i * j.out_stride;
-    const double* own = j.rows + (j.own ? j.own[i] : i) * j.width;
+    const double* own = j.rows + (j.own ? j.own[i] : i) * j.stride;
     for (std::int64_t c = 0; c < j.width; ++c) {
       if (j.with_own) out[j.width + c] = own[c];
       double sum = 0.0;
       for (std::int64_t e = lo; e < hi; ++e) {
-        const double v = j.rows[static_cast<std::int64_t>(j.ids[e]) * j.width + c];
+        const double v = j.rows[static_cast<std::int64_t>(j.ids[e]) * j.stride + c];
         if (j.aggr != Aggr::kMax) sum += v;
         else if (e == lo || !(v <= sum || sum != sum)) sum = v;
       }
@@ -87,8 +87,8 @@ void run_join(Join<In, Out, Id> j, std::int64_t count, int num_threads, Kernel k
 template <typename Id>
 void join_features_as(const Rows& x, const std::optional<Vector<const std::int64_t>>& nodes,
                       const Vector<const std::int64_t>& indptr, const AnyIds& ids, Aggr aggr, const AnyOut& out,
-                      int num_threads, const std::string& isa) {
-  const std::int64_t count = size(indptr) - 1, width = size(x, 1), num_edges = size(ids);
+                      std::int64_t width, int num_threads, const std::string& isa) {
+  const std::int64_t count = size(indptr) - 1, stride = size(x, 1), num_edges = size(ids);
   const Id* edges = static_cast<const Id*>(ids.data());
   const Kind in = kind_of(x.dtype()), to = kind_of(out.dtype());
   const Kernels& k = kernels(isa);
@@ -99,7 +99,7 @@ void join_features_as(const Rows& x, const std::optional<Vector<const std::int64
   const auto with = [&](auto* rows, auto* result, auto kernel) {
     using In = std::remove_const_t<std::remove_pointer_t<decltype(rows)>>;
     using Out = std::remove_pointer_t<decltype(result)>;
-    run_join(Join<In, Out, Id>{rows, width, nullptr, 0, 1.0f, nodes ? nodes->data() : nullptr, nodes.has_value(),
+    run_join(Join<In, Out, Id>{rows, width, stride, nullptr, 0, 1.0f, nodes ? nodes->data() : nullptr, nodes.has_value(),
                                indptr.data(), edges, aggr, result, nodes ? 2 * width : width, nullptr},
              count, num_threads, kernel);
   };
@@ -125,15 +125,18 @@ void join_features_as(const Rows& x, const std::optional<Vector<const std::int64
 }
 
 void join_features(Rows x, std::optional<Vector<const std::int64_t>> nodes, Vector<const std::int64_t> indptr,
-                   AnyIds ids, const std::string& aggr, AnyOut out, int num_threads, const std::string& isa) {
+                   AnyIds ids, const std::string& aggr, AnyOut out, int num_threads, const std::string& isa,
+                   std::optional<std::int64_t> columns) {
+  const std::int64_t width = columns.value_or(size(x, 1));
+  expect(width >= 0 && width <= size(x, 1), "x has fewer columns");
   expect(size(indptr) >= 1, "indptr is empty");
   expect(size(out) == size(indptr) - 1, "out needs a row a target");
-  expect(size(out, 1) == size(x, 1) * (nodes ? 2 : 1), "out needs the width of x, twice with nodes");
+  expect(size(out, 1) == width * (nodes ? 2 : 1), "out needs the width of x, twice with nodes");
   expect(!nodes || size(*nodes) == size(indptr) - 1, "nodes needs an id a target");
   if (ids.dtype() == nb::dtype<std::int32_t>())
-    join_features_as<std::int32_t>(x, nodes, indptr, ids, aggr_of(aggr), out, num_threads, isa);
+    join_features_as<std::int32_t>(x, nodes, indptr, ids, aggr_of(aggr), out, width, num_threads, isa);
   else if (ids.dtype() == nb::dtype<std::int64_t>())
-    join_features_as<std::int64_t>(x, nodes, indptr, ids, aggr_of(aggr), out, num_threads, isa);
+    join_features_as<std::int64_t>(x, nodes, indptr, ids, aggr_of(aggr), out, width, num_threads, isa);
   else
     throw nb::type_error("ids are neither int32 nor int64");
 }
@@ -164,7 +167,7 @@ void join_hidden(Matrix<const Seen> values, Matrix<const std::uint64_t> bits, fl
   expect(size(out) == count && size(out, 1) == 2 * width, "out needs a row a target, of twice the width");
   expect(!chosen || (size(*chosen) == count && size(*chosen, 1) == width), "chosen needs a row a target");
   const Kernels& k = kernels(isa);
-  const Join<T, T, std::int32_t> j{reinterpret_cast<const T*>(values.data()), width, bits.data(), words, scale, nullptr,
+  const Join<T, T, std::int32_t> j{reinterpret_cast<const T*>(values.data()), width, width, bits.data(), words, scale, nullptr,
                                    true, indptr.data(), ids.data(), aggr_of(aggr), reinterpret_cast<T*>(out.data()),
                                    2 * width, chosen ? chosen->data() : nullptr};
   nb::gil_scoped_release release;
@@ -317,9 +320,10 @@ void define_as(nb::module_& m) {
 
 void bind_layers(nb::module_& m) {
   m.def("join_features", &join_features, "x"_a.noconvert(), "nodes"_a.noconvert().none(), "indptr"_a.noconvert(),
-        "ids"_a.noconvert(), "aggr"_a, "out"_a.noconvert(), "num_threads"_a = 1, "isa"_a = "",
+        "ids"_a.noconvert(), "aggr"_a, "out"_a.noconvert(), "num_threads"_a = 1, "isa"_a = "", "columns"_a = nb::none(),
         "out[i] = [aggregate of x's rows ids[indptr[i]:indptr[i + 1]] | x[nodes[i]]], without the second half for\n"
-        "nodes=None. x: float32, float16 or float64; out float32 or bfloat16 (as int16), float64 for float64.");
+        "nodes=None. x: float32, float16 or float64; out float32 or bfloat16 (as int16), float64 for float64.\n"
+        "columns: how many of x's are taken, from the first; None: all.");
   define_as<float, float>(m);
   define_as<Bfloat, std::int16_t>(m);
 #if defined(__linux__)
@@ -330,13 +334,14 @@ void bind_layers(nb::module_& m) {
 #endif
   m.def(
       "prefer_huge_pages",
-      [](nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array) {
+      [](nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array, bool now) {
         void* data = const_cast<void*>(array.data());
         const std::size_t size = array.nbytes();
         nb::gil_scoped_release release;
-        prefer_huge_pages(data, size);
+        prefer_huge_pages(data, size, now);
       },
-      "array"_a.noconvert(), "Asks the system for huge pages under an array in RAM; a copy of it, 2 MiB at a time.");
+      "array"_a.noconvert(), "now"_a,
+      "Asks the system for huge pages under an array in RAM, with now also under what was written to already.");
   m.def(
       "isas",
       [] {

@@ -19,14 +19,15 @@ namespace pygsage {
 constexpr bool kHasBuffers = true;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Asks for huge pages under memory that is there already; at once where Linux can (6.1), else in time. Never fails.
-inline void prefer_huge_pages(void* data, std::size_t size) noexcept {
+// Asks for huge pages where memory is first written to, and with `now` under what is there already, where Linux can (6.1).
+// Never fails.
+inline void prefer_huge_pages(void* data, std::size_t size, bool now) noexcept {
   constexpr int kCollapse = 25;  // MADV_COLLAPSE
   const auto address = reinterpret_cast<std::uintptr_t>(data);
   const std::uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
   const std::uintptr_t end = (address + size) / kHugePage * kHugePage;
   if (begin >= end) return;
-  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) == 0)
+  if (madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE) == 0 && now)
     madvise(reinterpret_cast<void*>(begin), end - begin, kCollapse);
 }
 
@@ -95,7 +96,7 @@ class Buffers {
 };
 #else
 constexpr bool kHasBuffers = false;
-inline void prefer_huge_pages(void*, std::size_t) noexcept {}
+inline void prefer_huge_pages(void*, std::size_t, bool) noexcept {}
 #endif
 
 }  // namespace pygsage

@@ -75,16 +75,16 @@ void join_as(const Join<In, Out, Id>& j, int64_t begin, int64_t end) {
     Out* out = j.out + i * j.out_stride;
     const int64_t own = j.own ? j.own[i] : i;
     if (j.with_own && i + kOwnAhead < end)
-      fetch_row(j.rows + (j.own ? j.own[i + kOwnAhead] : i + kOwnAhead) * width, width);
+      fetch_row(j.rows + (j.own ? j.own[i + kOwnAhead] : i + kOwnAhead) * j.stride, width);
     for (int64_t e = lo + kAhead; e < hi + kAhead && e < last_edge; ++e)
-      fetch_row(j.rows + static_cast<int64_t>(j.ids[e]) * width, width);
+      fetch_row(j.rows + static_cast<int64_t>(j.ids[e]) * j.stride, width);
     const float factor = j.aggr != Aggr::kMean ? j.scale : hi > lo ? j.scale / static_cast<float>(hi - lo) : 0.0f;
     tiles(width, [&](auto tile, int64_t column, int some) {
       using P = decltype(tile);
       constexpr int N = P::kVectors;
       const auto row = [&](int64_t id, auto n) {
         constexpr int I = decltype(n)::value;
-        Floats v = get<P, I>(j.rows + id * width + column, some);
+        Floats v = get<P, I>(j.rows + id * j.stride + column, some);
         if constexpr (Masked) v = keep(v, lane_bits(j.bits + id * j.words, column + I * kLanes));
         return v;
       };
@@ -131,7 +131,7 @@ template <typename In, typename Out, typename Id>
 void join(const Join<In, Out, Id>& j, int64_t begin, int64_t end) {
   if (begin >= end) return;
   for (int64_t e = j.indptr[begin]; e < j.indptr[begin] + kAhead && e < j.indptr[end]; ++e)
-    fetch_row(j.rows + static_cast<int64_t>(j.ids[e]) * j.width, j.width);
+    fetch_row(j.rows + static_cast<int64_t>(j.ids[e]) * j.stride, j.width);
   if (j.bits) join_as<true>(j, begin, end);
   else join_as<false>(j, begin, end);
 }

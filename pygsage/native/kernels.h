@@ -18,8 +18,8 @@ enum class Aggr { kMean, kSum, kMax };
 // Neighbours' rows reduced for each target, and the target's own row beside them where there is one.
 template <typename In, typename Out, typename Id>
 struct Join {
-  const In* rows;          // [.., width]
-  int64_t width;
+  const In* rows;          // [.., stride], of which the first `width` columns
+  int64_t width, stride;
   const uint64_t* bits;    // [.., words]: which elements of `rows` count, the others are zero; null: all
   int64_t words;
   float scale;             // of all that counts

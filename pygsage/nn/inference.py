@@ -12,14 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pygsage import native
 from pygsage.errors import DatasetError, EnvironmentLimitError
-from pygsage.nn.join import aggregate
+from pygsage.native.memory import prefer_huge_pages, release_buffers
+from pygsage.nn.join import aggregate as aggregate_by_torch
 from pygsage.nn.sage import GraphSAGE
+from pygsage.sampling.features import joined_features
 
 if TYPE_CHECKING:
     from pygsage.distributed import World
 
-ROWS_AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 13  # of a width of 256 their inputs and outputs fit the processor's cache
 
 
 def layerwise_inference(
@@ -54,8 +57,8 @@ def layerwise_inference(
     Raises:
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
 
-    Costs two arrays of N x width for all ranks together, and (edge budget + 65,536 rows) x width at most besides;
-    no messages of E x width.
+    Costs two arrays of N x width for all ranks together, and 8,192 rows x 3 widths besides, and
+    the ids of one edge budget; no messages of E x width.
     """
     sage = _unwrapped(model)
     _check(sage, x, indptr, indices, edge_budget)
@@ -69,21 +72,34 @@ def layerwise_inference(
         first, last = arrays.own_rows(indptr)
         inputs = x
         for layer in range(num_layers):
-            outputs = arrays.next(sage.convs[layer].out_channels)
+            conv = sage.convs[layer]
+            outputs = arrays.next(conv.out_channels)
             with torch.inference_mode():
+                # Where it makes rows narrower the linear map comes first, and overwrites what it reads.
+                first_linear = layer > 0 and _is_narrower(sage, layer, inputs, device)
+                if first_linear:
+                    _map_in_place(sage, layer, inputs, first, last)
+                    arrays.finish()  # the neighbours may be another rank's
                 for begin, end in _chunks(indptr, first, last, edge_budget):
-                    neighbours = _aggregate_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget)
-                    joined = torch.cat([neighbours, inputs[begin:end]], 1)
-                    rows = sage.combine(layer, joined.to(device=device, dtype=parameter.dtype))
+                    if first_linear:
+                        width = conv.out_channels
+                        rows = _aggregate_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget, width)
+                        rows += inputs[begin:end, width : 2 * width]
+                    else:
+                        joined = _joined_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget)
+                        rows = sage.combine(layer, joined.to(device=device, dtype=parameter.dtype))
+                        del joined
                     if layer < sage.num_layers - 1:
                         rows = torch.relu_(sage.normalize(layer, rows))
                     outputs[begin:end] = rows
+                    del rows
             arrays.finish()
             inputs = outputs
         return arrays.result() if num_layers else x.to(parameter.dtype)
     finally:
         sage.train(was_training)
         arrays.close()
+        release_buffers()
 
 
 def _unwrapped(model: nn.Module) -> GraphSAGE:
@@ -124,25 +140,69 @@ def _chunks(indptr: Tensor, first: int, last: int, edge_budget: int) -> Iterator
         begin = end
 
 
-def _aggregate_rows(
+def _is_narrower(sage: GraphSAGE, layer: int, inputs: Tensor, device: torch.device) -> bool:
+    """Whether both maps of a layer fit into the rows that it reads, and may come before the aggregation."""
+    both = 2 * sage.convs[layer].out_channels
+    return sage.aggr != "max" and both <= inputs.shape[1] and device.type == "cpu" and native.core is not None
+
+
+def _map_in_place(sage: GraphSAGE, layer: int, inputs: Tensor, first: int, last: int) -> None:
+    """Puts [W_l h | W_r h + b] where the rows `first` to `last` begin."""
+    conv = sage.convs[layer]
+    weight = torch.cat([conv.lin_l.weight, conv.lin_r.weight])
+    bias = torch.cat([torch.zeros_like(conv.lin_l.bias), conv.lin_l.bias])
+    for begin in range(first, last, ROWS_AT_ONCE):
+        rows = inputs[begin : min(begin + ROWS_AT_ONCE, last)]
+        rows[:, : len(weight)] = torch.addmm(bias, rows, weight.t())
+
+
+def aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:
+    """The aggregate of the first `width` columns of the neighbours' rows of each target: [t, width]."""
+    if x.device.type != "cpu":
+        return aggregate_by_torch(x[:, :width], indptr, indices, aggr)
+    return joined_features(x, None, indptr, indices, aggr, num_threads=torch.get_num_threads(), columns=width)
+
+
+def _joined_rows(
     x: Tensor, indptr: Tensor, indices: Tensor, begin: int, end: int, aggr: str, edge_budget: int
 ) -> Tensor:
     edge, edge_end = int(indptr[begin]), int(indptr[end])
+    if x.device.type == "cpu" and edge_end - edge <= edge_budget:
+        own, offsets = torch.arange(begin, end), indptr[begin : end + 1] - edge
+        threads = torch.get_num_threads()
+        return joined_features(x, own, offsets, indices[edge:edge_end], aggr, num_threads=threads)
+    neighbours = _aggregate_rows(x, indptr, indices, begin, end, aggr, edge_budget)
+    return torch.cat([neighbours, x[begin:end].to(neighbours.dtype)], 1)
+
+
+def _aggregate_rows(
+    x: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    begin: int,
+    end: int,
+    aggr: str,
+    edge_budget: int,
+    width: int | None = None,
+) -> Tensor:
+    width = x.shape[1] if width is None else width
+    edge, edge_end = int(indptr[begin]), int(indptr[end])
     if edge_end - edge <= edge_budget:
-        offsets = (indptr[begin : end + 1] - edge).to(x.device, indices.dtype)
-        return aggregate(x, offsets, indices[edge:edge_end].to(x.device), aggr)
+        offsets = (indptr[begin : end + 1] - edge).to(x.device)
+        return aggregate(x, offsets, indices[edge:edge_end].to(x.device), aggr, width)
     # One node with more neighbours than the budget.
     total: Tensor | None = None
     for part in range(edge, edge_end, edge_budget):
         some = indices[part : min(part + edge_budget, edge_end)].to(x.device)
-        offsets = torch.tensor([0, len(some)], dtype=indices.dtype, device=x.device)
-        row = aggregate(x, offsets, some, "max" if aggr == "max" else "sum").double()
+        offsets = torch.tensor([0, len(some)], device=x.device)
+        row = aggregate(x, offsets, some, "max" if aggr == "max" else "sum", width).double()
         if total is None:
             total = row
         else:
             total = torch.maximum(total, row) if aggr == "max" else total + row
     assert total is not None
-    return (total / (edge_end - edge) if aggr == "mean" else total).to(x.dtype)
+    kept = torch.float32 if x.dtype == torch.float16 else x.dtype
+    return (total / (edge_end - edge) if aggr == "mean" else total).to(kept)
 
 
 def _reserve(path: Path) -> None:
@@ -201,6 +261,8 @@ class _Arrays:
             del old  # its memory, before more is taken
         if self.world is None:
             array, path = torch.empty(self.num_rows, width, dtype=self.dtype, device=self.device), None
+            if self.device.type == "cpu":
+                prefer_huge_pages(array, now=False)
         else:
             path = self.scratch / f"layer-{self.num_made}.npy"
             array = self._mapped(path, width)

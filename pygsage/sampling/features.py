@@ -18,6 +18,7 @@ def joined_features(
     aggr: str,
     dtype: torch.dtype | None = None,
     num_threads: int = 1,
+    columns: int | None = None,
 ) -> Tensor:
     """Each target's aggregated neighbours, beside its own row: one row of a matrix that a layer is a product of.
 
@@ -30,6 +31,7 @@ def joined_features(
         dtype: Of the result: float32, bfloat16 (rounded once, at the end), or float64 for float64; by default that of
             `x`, float32 for float16.
         num_threads: Threads of the native pass; their number changes no bit.
+        columns: F, how many columns of `x` are taken, from the first; by default all.
 
     Returns:
         [t, 2 F], or [t, F] without nodes. Sums are in the order of `ids`: native ones are the same to the last bit with
@@ -40,11 +42,12 @@ def joined_features(
     if dtype is None:
         dtype = torch.float32 if x.dtype == torch.float16 else x.dtype
     if native.core is None:
-        return _by_torch(x, nodes, indptr, ids, aggr, dtype)
-    out = empty((len(indptr) - 1, x.shape[1] * (1 if nodes is None else 2)), dtype)
+        return _by_torch(x if columns is None else x[:, :columns], nodes, indptr, ids, aggr, dtype)
+    width = x.shape[1] if columns is None else columns
+    out = empty((len(indptr) - 1, width * (1 if nodes is None else 2)), dtype)
     own = None if nodes is None else nodes.numpy()
     seen = out.view(torch.int16) if dtype == torch.bfloat16 else out
-    native.core.join_features(x.numpy(), own, indptr.numpy(), ids.numpy(), aggr, seen.numpy(), num_threads)
+    native.core.join_features(x.numpy(), own, indptr.numpy(), ids.numpy(), aggr, seen.numpy(), num_threads, "", width)
     return out
 
 

@@ -117,9 +117,9 @@ def test_c125_a_star_is_aggregated_within_the_budget(aggr: str, monkeypatch: pyt
 
     aggregate = inference.aggregate
 
-    def watched(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
+    def watched(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:
         seen.append((len(indices), len(indptr) - 1))
-        return aggregate(x, indptr, indices, aggr)
+        return aggregate(x, indptr, indices, aggr, width)
 
     monkeypatch.setattr(inference, "aggregate", watched)
     found = layerwise_inference(model, x, indptr, indices, edge_budget=budget)
