@@ -35,8 +35,9 @@ def release_buffers() -> None:
 def prefer_huge_pages(tensor: Tensor, now: bool = True) -> None:
     """Asks the system to hold a tensor in huge pages, of which random reads miss fewer; changes nothing else.
 
-    For memory that is neither mapped from a file nor shared. Costs a copy of it, 2 MiB at a time; without `now` nothing,
-    and only memory that was never written to is concerned.
+    For memory that is neither mapped from a file nor shared. Costs a copy of it, 2 MiB at a time; without `now`
+    nothing, and
+    only memory that was never written to is concerned.
     """
     if native.core is not None and tensor.numel():
         native.core.prefer_huge_pages(tensor.detach().numpy(), now)
