@@ -176,7 +176,13 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class PredictConfig:
-    """Options of `pygsage predict`."""
+    """Writes the scores of a finished run's best weights to a .npy file, one row a node, over all neighbours.
+
+    Rows are in the order of the dataset's split: with --split all, row i is node i. Scores are raw: argmax(1) is the
+    predicted class.
+
+    Example: pygsage predict runs/mine --split test -o scores.npy
+    """
 
     run: str = option("", "a run directory", positional=True)
     split: Split = option("test", "which nodes, in the order of the dataset's split; all: every node by id")
@@ -201,7 +207,13 @@ class PredictConfig:
 
 @dataclass(frozen=True)
 class ConvertConfig:
-    """Options of `pygsage convert`."""
+    """Writes a dataset to a folder of plain arrays, graph by graph, and reads it from there ever after.
+
+    A conversion that was interrupted goes on with --resume; nothing half-written is ever opened.
+
+    Examples: pygsage convert pyg:TUDataset/PROTEINS proteins --root tu
+    and pygsage convert path/to/recipe.py my_graphs
+    """
 
     dataset: str = option(
         "", "pyg:CLASS/NAME, path/to/recipe.py, the folder of a store, or one graph as for train", positional=True
@@ -231,7 +243,10 @@ class ConvertConfig:
 
 @dataclass(frozen=True)
 class InfoConfig:
-    """Options of `pygsage info`."""
+    """Describes a dataset as train would read it, the folder of a store, or a run.
+
+    Examples: pygsage info graph.npz, pygsage info my_graphs --verify and pygsage info runs/mine
+    """
 
     target: str = option(
         "digits", "a dataset, as for train, the folder of a store, or a run directory", positional=True
@@ -245,7 +260,7 @@ class InfoConfig:
 
 @dataclass(frozen=True)
 class DoctorConfig:
-    """Options of `pygsage doctor`."""
+    """Says what is installed and really loads, which limits are in force, and what to type for the rest."""
 
     json: bool = option(False, "print the answer as one JSON object")
 

@@ -107,6 +107,10 @@ def test_a_file_that_is_none_is_refused(path: str, says: str, refusal: Refusal) 
     assert says in refusal("--config", path)
 
 
+def test_fanouts_with_spaces_are_told_with_commas(refusal: Refusal) -> None:
+    assert "Type --fanouts 5,5" in refusal("--fanouts", "5", "5", "--epochs", "1")
+
+
 FLAGS = [
     *[f"--{name} {text}" for name in ("epochs", "batch-size", "hidden", "eval-every") for text in ("0", "-1")],
     *[f"--{name} {text}" for name in ("max-steps", "patience", "sampler-threads", "procs") for text in ("0", "-3")],
