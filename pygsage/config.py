@@ -106,6 +106,11 @@ class TrainConfig:
     sampler_threads: int | None = option(
         None, "threads that prepare batches in each process (default: 1 or 2, by cores)", transient=True
     )
+    storage: Literal["auto", "memory", "disk"] = option(
+        "auto",
+        "hold the dataset in memory, or read it from disk while training; auto: in memory when that fits",
+        transient=True,
+    )
     memory_limit: str | None = option(
         None, "RAM that the job may take, such as 8GiB (default: what is available)", transient=True
     )
