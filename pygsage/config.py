@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pygsage.errors import ConfigError
-from pygsage.spelling import flag as flag
-from pygsage.spelling import parse_fanouts as parse_fanouts
-from pygsage.spelling import parse_gpus as parse_gpus
-from pygsage.spelling import parse_size as parse_size
-from pygsage.spelling import parse_split as parse_split
+from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_size, parse_split
 
 Split = Literal["train", "val", "test", "all"]
 LOWER_IS_BETTER = frozenset({"loss", "mae", "rmse"})  # of the scores; of all others the higher is the better

@@ -10,7 +10,7 @@ import tyro
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from pygsage.config import parse_fanouts
+from pygsage.spelling import parse_fanouts
 
 Options = TypeVar("Options")
 _WORDS = {"INT": int, "FLOAT": float, "STR": str}

@@ -17,8 +17,8 @@ def main() -> None:
     """
     tie_to_launcher()
     with reporting_failures():
-        from pygsage.config import parse_gpus
         from pygsage.distributed import World, choose_devices
+        from pygsage.spelling import parse_gpus
         from pygsage.training.opening import problem_in
         from pygsage.training.rank import train_rank
 

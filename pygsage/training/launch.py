@@ -10,12 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pygsage.config import TrainConfig, parse_gpus
+from pygsage.config import TrainConfig
 from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
 from pygsage.memory.machine import read_machine
+from pygsage.spelling import parse_gpus
 from pygsage.training.opening import open_problem
 from pygsage.training.plan import check_options, plan
 from pygsage.training.processes import run_ranks
