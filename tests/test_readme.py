@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pygsage.config import ConvertConfig, InfoConfig, PredictConfig, TrainConfig, flag
+from pygsage.config import ConvertConfig, InfoConfig, PredictConfig, TrainConfig
 from pygsage.memory.options import EstimateConfig
+from pygsage.spelling import flag
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ import tyro
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from pygsage.config import flag, parse_fanouts
 from pygsage.errors import ConfigError
+from pygsage.spelling import flag, parse_fanouts
 
 Options = TypeVar("Options")
 _WORDS = {"INT": int, "FLOAT": float, "STR": str}

@@ -88,7 +88,8 @@ def ogb_scores(name: str, y_true: Tensor, scores: Tensor) -> dict[str, float]:
     Args:
         name: A dataset of OGB's with node labels, such as `ogbn-arxiv`.
         y_true: `[n]` or `[n, tasks]`; NaN where there is no label.
-        scores: `[n, C]` for a choice among classes, of which the highest is taken; `[n, tasks]` for binary labels.
+        scores: `[n, C]` for a choice among classes, of which the highest is taken, or int64 `[n]`, the classes chosen;
+            `[n, tasks]` for binary labels and measurements.
 
     Returns:
         The metric under ogb's name for it (`acc`, `rocauc`); NaN where it is not defined: no task has both labels.
@@ -100,9 +101,9 @@ def ogb_scores(name: str, y_true: Tensor, scores: Tensor) -> dict[str, float]:
     entry = ogb_entry(name)
     y_true = y_true.detach().cpu()
     scores = scores.detach().cpu()
-    if scores.dtype not in (torch.float32, torch.float64):
-        scores = scores.float()  # NumPy knows no bfloat16
-    predicted = scores.argmax(dim=1) if entry.metric == "acc" else scores
+    if scores.dtype == torch.bfloat16:
+        scores = scores.float()  # NumPy has none
+    predicted = scores.argmax(dim=1) if entry.metric == "acc" and scores.is_floating_point() else scores
     table = [t.reshape(len(t), -1) for t in (y_true, predicted)]
     if table[0].shape != table[1].shape or table[0].size(1) != entry.num_tasks:
         raise DatasetError(

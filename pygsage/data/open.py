@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pygsage.config import TrainConfig, parse_split
+from pygsage.config import TrainConfig
 from pygsage.data.checks import check_edges, check_features
 from pygsage.data.csc import build_csc
 from pygsage.data.graph import Graph
@@ -19,6 +19,7 @@ from pygsage.data.relabel import relabel
 from pygsage.data.splits import check_splits, count_public_splits, per_class_splits, public_splits, random_splits
 from pygsage.data.take import raw_from_data
 from pygsage.errors import ConfigError, DatasetError
+from pygsage.spelling import parse_split
 
 GIVEN = "a graph given in Python"  # the name of a dataset that `pygsage.train` got as an object
 

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from pygsage.config import parse_size
 from pygsage.data.in_memory import InMemoryGraphs
 from pygsage.data.intake import Intake, Missing
 from pygsage.data.on_disk import OnDiskGraphs
@@ -21,6 +20,7 @@ from pygsage.data.stored import Filter, Transform
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.decide import size_text
 from pygsage.memory.machine import read_machine
+from pygsage.spelling import parse_size
 
 Storage = Literal["auto", "memory", "disk"]
 _NUM_SAMPLED = 64

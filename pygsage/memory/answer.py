@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pygsage.config import TrainConfig, parse_size
+from pygsage.config import TrainConfig
 from pygsage.memory.decide import Decision, decide, size_text
 from pygsage.memory.degrees import SampledBatch
 from pygsage.memory.estimate import Estimate, edges_in_use, estimate, rule_of_thumb_bytes
@@ -16,6 +16,7 @@ from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
 from pygsage.memory.shapes import DatasetShape, shape_from_numbers, shape_of
 from pygsage.memory.training import Training, batch_of, resolve
+from pygsage.spelling import parse_size
 
 _PLACES = {
     "RAM, shared": "once a machine",

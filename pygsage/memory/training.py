@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pygsage.config import TrainConfig, parse_gpus
+from pygsage.config import TrainConfig
 from pygsage.memory.degrees import SampledBatch, describe, sample_sizes
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import Row
 from pygsage.memory.shapes import DatasetShape
+from pygsage.spelling import parse_gpus
 
 DENSE_TABLE_NODES = 1 << 24  # native/relabel.h: up to here 8 bytes a node, else a hash table
 LINEAR_ROWS = 2048  # nn/linear.py: rows summed in float64 at once

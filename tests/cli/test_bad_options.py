@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pygsage.cli.main import main
-from pygsage.config import TrainConfig, flag
+from pygsage.config import TrainConfig
+from pygsage.spelling import flag
 
 Refusal = Callable[..., str]
 TYPES = {f.name: str(f.type) for f in fields(TrainConfig)}
