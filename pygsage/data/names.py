@@ -57,7 +57,7 @@ _HOW_TO_NPZ = "Save its arrays with numpy.savez('graph.npz', x=â€¦, edge_index=â
 class Reference:
     """A dataset that a user named: its kind, and the parts of the name that this kind has."""
 
-    kind: Literal["digits", "npz", "ogb", "pt", "pyg", "recipe"]
+    kind: Literal["digits", "graph", "npz", "ogb", "pt", "pyg", "recipe"]
     text: str
     path: Path | None = None
     class_name: str = ""
@@ -82,6 +82,8 @@ def parse_reference(text: str) -> Reference:
     if recipe:
         return _parse_recipe(text, *recipe.groups())
     path = Path(os.path.expanduser(text))  # os.path never raises, whatever a user types; Path does
+    if _is_graph(path):
+        return Reference("graph", text, path=path)
     if os.path.isdir(path):
         raise _folder(text, path)
     if path.suffix.lower() in _FILE_KINDS:
@@ -159,6 +161,15 @@ def _near_file(path: Path, pattern: str) -> str:
         return f"The folder {path.parent} does not exist either."
     near = get_close_matches(path.name, sorted(p.name for p in path.parent.glob(pattern)), n=1)
     return f"Did you mean {path.parent / near[0]}?" if near else ""
+
+
+def _is_graph(path: Path) -> bool:
+    """Whether a folder is that of one graph, which `pygsage convert` wrote."""
+    try:
+        with open(path / "manifest.json", "rb") as file:
+            return b'"pygsage-graph"' in file.read(256)
+    except OSError:
+        return False
 
 
 def _folder(text: str, path: Path) -> DatasetError:

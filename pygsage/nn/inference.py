@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pygsage.distributed import World
 
 ROWS_AT_ONCE = 1 << 16
+_WIDENED_VALUES = 1 << 23  # of float16 features, widened at once
 
 
 def layerwise_inference(
@@ -37,18 +38,21 @@ def layerwise_inference(
 
     Args:
         model: A `GraphSAGE`, or a wrapper such as DDP that has it as `module`; it is called without the wrapper.
-        x: Floating [N, F], resident or mapped from a file. The neighbours are aggregated where it lies.
+        x: Floating [N, F], of the model's dtype or float16, resident or mapped from a file. The neighbours are
+            aggregated where it lies.
         indptr: int64 [N + 1]: where each node's in-neighbours begin in `indices`.
         indices: int32 or int64 [E].
         world: When given, the rows are split over the ranks of this machine, which all have to call this.
-        scratch: A folder on this machine that its ranks share; needed when there are several.
+        scratch: A folder on this machine that its ranks share; needed when there are several. Where it is given, the
+            layers' outputs are files there, which need no RAM that the kernel cannot take back.
         edge_budget: The most edges that are aggregated at once; a node with more neighbours is done in parts.
         device: Where the linear maps run (default: where the model is).
         last_hidden: Return the last hidden layer, before the last convolution, instead of the output.
 
     Returns:
         [N, out_channels], or [N, hidden_channels], of the model's dtype. In one process it lies beside `x`; with
-        several ranks it is mapped copy-on-write from a file without a name, and whole on each of them.
+        several ranks, or with `scratch`, it is mapped copy-on-write from a file without a name, and whole on each of
+        them.
 
     Raises:
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
@@ -132,19 +136,35 @@ def _aggregate_rows(
     edge, edge_end = int(indptr[begin]), int(indptr[end])
     if edge_end - edge <= edge_budget:
         offsets = (indptr[begin : end + 1] - edge).to(x.device, indices.dtype)
-        return aggregate(x, offsets, indices[edge:edge_end].to(x.device), aggr)
+        return _aggregate(x, offsets, indices[edge:edge_end].to(x.device), aggr)
     # One node with more neighbours than the budget.
     total: Tensor | None = None
     for part in range(edge, edge_end, edge_budget):
         some = indices[part : min(part + edge_budget, edge_end)].to(x.device)
         offsets = torch.tensor([0, len(some)], dtype=indices.dtype, device=x.device)
-        row = aggregate(x, offsets, some, "max" if aggr == "max" else "sum").double()
+        row = _aggregate(x, offsets, some, "max" if aggr == "max" else "sum").double()
         if total is None:
             total = row
         else:
             total = torch.maximum(total, row) if aggr == "max" else total + row
     assert total is not None
-    return (total / (edge_end - edge) if aggr == "mean" else total).to(x.dtype)
+    return (total / (edge_end - edge) if aggr == "mean" else total).to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
+    """`aggregate`, with float16 rows widened as they are gathered, a million values at a time."""
+    if x.dtype != torch.float16:
+        return aggregate(x, indptr, indices, aggr)
+    found = []
+    at_once = max(1, _WIDENED_VALUES // x.shape[1])
+    begin, last = 0, len(indptr) - 1
+    while begin < last:
+        edge = int(indptr[begin])
+        end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
+        ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
+        found.append(aggregate(x[ids].float(), indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr))
+        begin = end
+    return torch.cat(found) if found else x.new_empty(0, x.shape[1], dtype=torch.float32)
 
 
 def _reserve(path: Path) -> None:
@@ -173,11 +193,17 @@ class _Arrays:
         self.dtype = dtype
         self.device = device
         self.world = world if world is not None and world.local_size > 1 and num_rows > 0 else None
+        self.in_files = num_rows > 0 and (self.world is not None or scratch is not None)
         if self.world is not None and scratch is None:
             raise DatasetError("several ranks share the arrays of an inference; expected a scratch folder for them.")
         self.scratch = Path(scratch) if scratch is not None else Path()
         self.live: list[tuple[Tensor, Path | None]] = []  # what the last layer reads, what it writes
         self.num_made = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process makes and removes the files."""
+        return self.world is None or self.world.local_rank == 0
 
     def own_rows(self, indptr: Tensor) -> tuple[int, int]:
         """This rank's rows, so that all have about the same number of edges and rows together."""
@@ -201,7 +227,7 @@ class _Arrays:
         if old is not None:
             self._remove(old[1])
             del old  # its memory, before more is taken
-        if self.world is None:
+        if not self.in_files:
             array, path = torch.empty(self.num_rows, width, dtype=self.dtype, device=self.device), None
         else:
             path = self.scratch / f"layer-{self.num_made}.npy"
@@ -211,8 +237,7 @@ class _Arrays:
         return array
 
     def _mapped(self, path: Path, width: int) -> Tensor:
-        assert self.world is not None
-        if self.world.local_rank == 0:
+        if self.is_first:
             try:
                 self.scratch.mkdir(exist_ok=True)  # no parents: a run directory that was deleted must not come back
             except OSError as error:
@@ -221,7 +246,7 @@ class _Arrays:
             numpy_dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
             np.lib.format.open_memmap(path, "w+", numpy_dtype, (self.num_rows, width))
             _reserve(path)
-        self.world.local_barrier()
+        self.finish()
         return torch.from_numpy(np.lib.format.open_memmap(path, "r+"))
 
     def finish(self) -> None:
@@ -231,10 +256,10 @@ class _Arrays:
 
     def result(self) -> Tensor:
         array, path = self.live[-1]
-        if path is None or self.world is None:
+        if path is None:
             return array
         array = torch.from_numpy(np.lib.format.open_memmap(path, "c"))  # a rank that writes to it changes no other's
-        self.world.local_barrier()  # all have it open before its name goes
+        self.finish()  # all have it open before its name goes
         return array
 
     def close(self) -> None:
@@ -243,5 +268,5 @@ class _Arrays:
         self.live.clear()
 
     def _remove(self, path: Path | None) -> None:
-        if path is not None and self.world is not None and self.world.local_rank == 0:
+        if path is not None and self.is_first:
             path.unlink(missing_ok=True)

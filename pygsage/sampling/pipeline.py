@@ -140,7 +140,7 @@ class NodeBatches:
         n_id, blocks = self._sampler.sample_blocks(seeds, epoch, shard.step)
         sampled = time.perf_counter()
         # NumPy gathers with one thread and without the GIL; torch would start a second pool of threads here.
-        x = torch.from_numpy(np.take(self._x, n_id.numpy(), axis=0))
+        x = torch.from_numpy(np.take(self._x, n_id.numpy(), axis=0)).float()  # of float16, which a store may hold
         y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
         stream = stream_of(self._sampler.seed, epoch, shard.step)
