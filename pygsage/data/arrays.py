@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -50,9 +50,15 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
 
 def write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     """Writes `name.npy`, synced, and returns what the manifest says of it. Costs no copy in RAM of a contiguous one."""
-    with ArrayWriter(folder, name, array.dtype, array.shape[1:]) as writer:
+    told: dict[str, Any] = {}
+
+    def write(file: IO[bytes]) -> None:
+        writer = ArrayWriter(folder, name, array.dtype, array.shape[1:], file)
         writer.write(array)
-        return writer.finish()
+        told.update(writer.finish())
+
+    write_synced(folder / f"{name}.npy", write)
+    return told
 
 
 class ArrayWriter:
@@ -60,13 +66,21 @@ class ArrayWriter:
 
     Args:
         shape: Of one row.
+        file: The file, where it is open already; else it is made.
     """
 
-    def __init__(self, folder: Path, name: str, dtype: np.dtype, shape: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        dtype: np.dtype,
+        shape: tuple[int, ...] = (),
+        file: IO[bytes] | None = None,
+    ) -> None:
         self._name, self._dtype, self._shape = f"{name}.npy", dtype, shape
         self._path = folder / self._name
         self._num_rows, self._crc32 = 0, 0
-        self._file = open(self._path, "wb")  # noqa: SIM115  # closed by __exit__
+        self._file = file or open(self._path, "wb")  # noqa: SIM115  # closed by __exit__
         self._file.write(_header(dtype, (0, *shape)))
 
     def __enter__(self) -> ArrayWriter:

@@ -168,7 +168,7 @@ def _is_graph(path: Path) -> bool:
     try:
         with open(path / "manifest.json", "rb") as file:
             return b'"pygsage-graph"' in file.read(256)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return False
 
 

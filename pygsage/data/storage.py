@@ -62,13 +62,16 @@ class Storage:
         return f"memory: {reason} The graph is in {self.folder}."
 
 
-def choose_storage(config: TrainConfig, num_ranks: int, shape: DatasetShape | None = None) -> Storage:
+def choose_storage(
+    config: TrainConfig, num_ranks: int, shape: DatasetShape | None = None, *, refuse: bool = True
+) -> Storage:
     """Estimates a run on this machine, and decides where its graph is held: as `--storage` says, or where it fits.
 
     Args:
         config: The options in force.
         num_ranks: Processes of the job on this machine.
         shape: What the dataset holds, where that is known already.
+        refuse: False to take the disk for what does not seem to fit at all.
 
     Raises:
         EnvironmentLimitError: when it would not fit there, with exit status 3 or 4 as `estimate-memory` has it.
@@ -92,10 +95,36 @@ def choose_storage(config: TrainConfig, num_ranks: int, shape: DatasetShape | No
     except DatasetError:  # a recipe, or a mistake that the door explains better
         on_disk = config.storage == "disk"
         return Storage("disk" if on_disk else "memory", None, folder if on_disk else None, is_built=is_built)
-    _refuse_what_does_not_fit(config, told)
+    if refuse:
+        _refuse_what_does_not_fit(config, told)
     kind = config.storage if config.storage != "auto" else told.decision.storage
-    budget = told.build_bytes
-    return Storage("disk" if kind == "disk" else "memory", told, folder if kind == "disk" else None, budget, is_built)
+    return Storage("memory", told) if kind == "memory" else Storage("disk", told, folder, told.build_bytes, is_built)
+
+
+def check_build(config: TrainConfig, out: Path) -> int:
+    """Refuses a dataset that cannot be built in the folder `out`, for lack of RAM or disk; returns RAM for its edges.
+
+    Raises:
+        EnvironmentLimitError: see above; exit status 4.
+    """
+    machine = read_machine(folder=existing_folder(out.absolute()))
+    try:
+        told = answer(config, machine=machine, base_bytes=undroppable_bytes(), num_ranks=1)
+    except DatasetError:  # its size is not known beforehand, or the door explains better what is wrong
+        return BUILD_BYTES
+    if told.shape.num_graphs > 1:
+        return BUILD_BYTES
+    phases = [phase for phase in told.disk.phases() if phase not in ("train", "evaluate")]
+    need, available = max(map(told.disk.ram_bytes, phases)), told.decision.available_bytes
+    disk, free = told.disk.built_disk_bytes, machine.disk_free_bytes
+    if (available is None or need <= DISK_SHARE * available) and (free is None or disk <= free):
+        return told.build_bytes
+    error = EnvironmentLimitError(
+        f"Converting {config.dataset} needs {size_text(need)} of RAM and {size_text(disk)} of disk; {_there(told)}.",
+        "Name a folder on a larger disk, or raise --memory-limit.",
+    )
+    error.exit_status = 4
+    raise error
 
 
 def _refuse_what_does_not_fit(config: TrainConfig, told: MemoryAnswer) -> None:
@@ -108,19 +137,23 @@ def _refuse_what_does_not_fit(config: TrainConfig, told: MemoryAnswer) -> None:
             return
     elif decision.storage == "memory" or (config.storage == "auto" and decision.storage == "disk"):
         return
-    where = "from disk" if config.storage == "disk" else "in memory"
-    need = told.disk.need_bytes if config.storage == "disk" else told.memory.need_bytes
-    disk = f" and {size_text(told.disk.disk_bytes)} of disk" if config.storage != "memory" else ""
-    error = EnvironmentLimitError(
-        f"Training on {config.dataset} {where} needs {size_text(need)} of RAM{disk}, and "
-        f"{size_text(available or 0)} are there ({decision.available_source}). {decision.reason}",
-        "Type --storage disk, or leave --storage out."
-        if decision.storage == "disk"
-        else "Change --batch-size, --fanouts, --hidden or --procs; `pygsage estimate-memory` shows what takes how "
-        "much; a larger --memory-limit goes ahead all the same.",
-    )
+    if config.storage == "disk":
+        needs = f"{size_text(told.disk.need_bytes)} of RAM and {size_text(told.disk.disk_bytes)} of disk"
+        found = f"Training on {config.dataset} from disk needs {needs}; {_there(told)}."
+    else:
+        found = f"Training on {config.dataset} does not fit in memory. {decision.reason}"
+    advice = "`pygsage estimate-memory` shows what takes how much; a larger --memory-limit goes ahead all the same."
+    if decision.storage == "disk":
+        advice = "Leave --storage out, or type --storage disk."
+    error = EnvironmentLimitError(found, advice)
     error.exit_status = decision.exit_status or 4
     raise error
+
+
+def _there(told: MemoryAnswer) -> str:
+    free = told.machine.disk_free_bytes
+    room = f" and {size_text(free)} ({told.machine.disk_folder})" if free is not None else ""
+    return f"there are {size_text(told.decision.available_bytes or 0)} ({told.decision.available_source}){room}"
 
 
 def store_folder(config: TrainConfig, reference: Reference) -> Path:

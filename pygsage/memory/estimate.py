@@ -88,6 +88,12 @@ class Estimate:
         work = max((sum(r.num_bytes for r in self._work(p)) for p in self.phases()), default=0)
         return held + work
 
+    @property
+    def built_disk_bytes(self) -> int:
+        """The most that is on the disk while a dataset is built there."""
+        held = sum(row.num_bytes for row in self.rows if row.place == "disk" and row.kind == "held")
+        return held + sum(row.num_bytes for row in self._work("process"))
+
     def _work(self, phase: str) -> list[Row]:
         return [r for r in self.rows if r.phase == phase and r.place == "disk" and r.kind == "work"]
 
