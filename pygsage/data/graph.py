@@ -23,9 +23,12 @@ from pygsage.data.arrays import (
     write_manifest,
 )
 from pygsage.data.raw import SPLITS
+from pygsage.memory.machine import read_machine
+from pygsage.native import core
 
 FORMAT = "pygsage-graph"
 VERSION = 1
+_ALWAYS_FITS_BYTES = 64 << 20
 TASKS = ("classes", "multilabel", "regression")
 _DTYPES = {
     "indptr": ("int64",),
@@ -71,6 +74,7 @@ class Graph:
     node_id: Tensor | None = None
     folder: Path | None = field(default=None, init=False, repr=False)  # init=False: a changed copy has no folder
     is_split_anew: bool = field(default=False, init=False, repr=False)
+    is_cold: bool = field(default=False, init=False, repr=False)  # mapped, and too large for the page cache
 
     @property
     def num_nodes(self) -> int:
@@ -136,6 +140,7 @@ class Graph:
             raise damaged(folder, f"{type(error).__name__}: {error}") from None
         _check_lengths(folder, graph)
         object.__setattr__(graph, "folder", folder)
+        object.__setattr__(graph, "is_cold", _read_at_random(graph))
         return graph
 
     @staticmethod
@@ -159,8 +164,8 @@ class Graph:
     def split_anew(self, splits: dict[str, Tensor], notes: Iterable[str]) -> Graph:
         """The same graph, in its folder if it has one, with other splits than those there."""
         changed = replace(self, splits=splits, notes=tuple(notes))
-        object.__setattr__(changed, "folder", self.folder)
-        object.__setattr__(changed, "is_split_anew", True)
+        for name, value in (("folder", self.folder), ("is_split_anew", True), ("is_cold", self.is_cold)):
+            object.__setattr__(changed, name, value)
         return changed
 
     def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
@@ -170,6 +175,19 @@ class Graph:
             return Graph.open, (self.folder,)
         arrays = (self.indptr, self.indices, self.edge_id, self.x, self.y)
         return Graph, (self.name, *arrays, self.splits, self.num_classes, self.notes, self.task, self.node_id)
+
+
+def _read_at_random(graph: Graph) -> bool:
+    """Whether the features are too large for the page cache; the kernel is then told not to read around each row."""
+    if core is None or graph.x.nbytes < _ALWAYS_FITS_BYTES:
+        return False
+    available = read_machine().memory_available_bytes
+    if available is None or graph.x.nbytes <= available // 2:
+        return False
+    for array in (graph.x, graph.indices.reshape(1, -1)):
+        if array.nbytes > available // 4:
+            core.at_random(array.numpy())
+    return True
 
 
 def _open_split_anew(folder: Path, splits: dict[str, Tensor], notes: tuple[str, ...]) -> Graph:

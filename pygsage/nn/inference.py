@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -13,13 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from pygsage.errors import DatasetError, EnvironmentLimitError
+from pygsage.native import core
+from pygsage.nn.needed import edges_of, needed_rows, row_chunks
 from pygsage.nn.sage import GraphSAGE, aggregate
 
 if TYPE_CHECKING:
     from pygsage.distributed import World
 
 ROWS_AT_ONCE = 1 << 16
-_WIDENED_VALUES = 1 << 23  # of float16 features, widened at once
+_GATHERED_VALUES = 1 << 23  # of float16 rows, and of rows on the disk, at once
 
 
 def layerwise_inference(
@@ -33,6 +35,8 @@ def layerwise_inference(
     edge_budget: int = 1 << 20,
     device: str | torch.device | None = None,
     last_hidden: bool = False,
+    wanted: Tensor | None = None,
+    cold: bool = False,
 ) -> Tensor:
     """The output of `model` for all nodes, as its full-batch forward in `eval()` mode gives, in order of node id.
 
@@ -48,6 +52,9 @@ def layerwise_inference(
         edge_budget: The most edges that are aggregated at once; a node with more neighbours is done in parts.
         device: Where the linear maps run (default: where the model is).
         last_hidden: Return the last hidden layer, before the last convolution, instead of the output.
+        wanted: int64 [n]: the only nodes whose outputs are used; those of others are then undefined, and are not
+            computed where the wanted ones do not need them.
+        cold: `x` is mapped from a file that does not fit in RAM: rows are asked for ahead, and in order.
 
     Returns:
         [N, out_channels], or [N, hidden_channels], of the model's dtype. In one process it lies beside `x`; with
@@ -57,7 +64,8 @@ def layerwise_inference(
     Raises:
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
 
-    Costs two arrays of N x width for all ranks together, and (edge budget + 65,536 rows) x width at most besides;
+    Costs two arrays of N x width for all ranks together (of wanted nodes and what they need, only those rows are
+    touched), and (edge budget + 65,536 rows) x width at most besides;
     no messages of E x width.
     """
     sage = _unwrapped(model)
@@ -70,20 +78,26 @@ def layerwise_inference(
     sage.eval()
     try:
         first, last = arrays.own_rows(indptr)
+        needed = needed_rows(indptr, indices, wanted, num_layers)
+        gather = _Gather(sage.aggr, edge_budget, cold)
         inputs = x
         for layer in range(num_layers):
             outputs = arrays.next(sage.convs[layer].out_channels)
+            own = needed[layer]
+            chunks: Iterable[slice | Tensor] = (slice(*ends) for ends in _chunks(indptr, first, last, edge_budget))
+            if own is not None:
+                chunks = arrays.chunks_of(own, indptr, edge_budget)
             with torch.inference_mode():
-                for begin, end in _chunks(indptr, first, last, edge_budget):
-                    neighbours = _aggregate_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget)
+                for some in chunks:
+                    neighbours = gather.aggregate(inputs, indptr, indices, some)
                     rows = sage.combine(
                         layer,
                         neighbours.to(device=device, dtype=parameter.dtype),
-                        inputs[begin:end].to(device=device, dtype=parameter.dtype),
+                        gather.rows(inputs, some).to(device=device, dtype=parameter.dtype),
                     )
                     if layer < sage.num_layers - 1:
                         rows = torch.relu_(sage.normalize(layer, rows))
-                    outputs[begin:end] = rows
+                    outputs[some] = rows.to(outputs.device)
             arrays.finish()
             inputs = outputs
         return arrays.result() if num_layers else x.to(parameter.dtype)
@@ -130,41 +144,68 @@ def _chunks(indptr: Tensor, first: int, last: int, edge_budget: int) -> Iterator
         begin = end
 
 
-def _aggregate_rows(
-    x: Tensor, indptr: Tensor, indices: Tensor, begin: int, end: int, aggr: str, edge_budget: int
-) -> Tensor:
-    edge, edge_end = int(indptr[begin]), int(indptr[end])
-    if edge_end - edge <= edge_budget:
-        offsets = (indptr[begin : end + 1] - edge).to(x.device, indices.dtype)
-        return _aggregate(x, offsets, indices[edge:edge_end].to(x.device), aggr)
-    # One node with more neighbours than the budget.
-    total: Tensor | None = None
-    for part in range(edge, edge_end, edge_budget):
-        some = indices[part : min(part + edge_budget, edge_end)].to(x.device)
-        offsets = torch.tensor([0, len(some)], dtype=indices.dtype, device=x.device)
-        row = _aggregate(x, offsets, some, "max" if aggr == "max" else "sum").double()
-        if total is None:
-            total = row
+class _Gather:
+    """Reads rows of an array and aggregates those of neighbours, where the array lies."""
+
+    def __init__(self, aggr: str, edge_budget: int, cold: bool) -> None:
+        self.aggr, self.edge_budget = aggr, edge_budget
+        self.is_cold = cold and core is not None
+
+    def rows(self, x: Tensor, some: slice | Tensor) -> Tensor:
+        """Some rows, as they are."""
+        if self.is_cold:
+            self._ask_for(x, torch.arange(some.start, some.stop) if isinstance(some, slice) else some)
+        return x[some]
+
+    def aggregate(self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor) -> Tensor:
+        """The aggregate of the in-neighbours of some rows, which are within the budget or a single one."""
+        if isinstance(some, slice):
+            begin, end = some.start, some.stop
+        elif len(some) == 1:
+            begin = int(some)
+            end = begin + 1
         else:
-            total = torch.maximum(total, row) if aggr == "max" else total + row
-    assert total is not None
-    return (total / (edge_end - edge) if aggr == "mean" else total).to(torch.promote_types(x.dtype, torch.float32))
+            offsets, neighbours = next(edges_of(indptr, indices, some))
+            return self._sum_up(x, offsets.to(x.device, indices.dtype), neighbours.to(x.device), self.aggr)
+        edge, edge_end = int(indptr[begin]), int(indptr[end])
+        if edge_end - edge <= self.edge_budget:
+            offsets = (indptr[begin : end + 1] - edge).to(x.device, indices.dtype)
+            return self._sum_up(x, offsets, indices[edge:edge_end].to(x.device), self.aggr)
+        # One node with more neighbours than the budget.
+        total: Tensor | None = None
+        for part in range(edge, edge_end, self.edge_budget):
+            piece = indices[part : min(part + self.edge_budget, edge_end)].to(x.device)
+            offsets = torch.tensor([0, len(piece)], dtype=indices.dtype, device=x.device)
+            row = self._sum_up(x, offsets, piece, "max" if self.aggr == "max" else "sum").double()
+            if total is None:
+                total = row
+            else:
+                total = torch.maximum(total, row) if self.aggr == "max" else total + row
+        assert total is not None
+        whole = total / (edge_end - edge) if self.aggr == "mean" else total
+        return whole.to(torch.promote_types(x.dtype, torch.float32))
 
+    def _sum_up(self, x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
+        """`aggregate`; of float16 rows, and of rows on the disk, after they were gathered and widened in pieces."""
+        if x.dtype != torch.float16 and not self.is_cold:
+            return aggregate(x, indptr, indices, aggr)
+        found = []
+        at_once = max(1, _GATHERED_VALUES // x.shape[1])
+        begin, last = 0, len(indptr) - 1
+        while begin < last:
+            edge = int(indptr[begin])
+            end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
+            ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
+            if self.is_cold:
+                self._ask_for(x, ids)
+            rows = x[ids].to(torch.promote_types(x.dtype, torch.float32))
+            found.append(aggregate(rows, indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr))
+            begin = end
+        return torch.cat(found) if found else torch.empty(0, x.shape[1], device=x.device)
 
-def _aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
-    """`aggregate`, with float16 rows widened as they are gathered, a million values at a time."""
-    if x.dtype != torch.float16:
-        return aggregate(x, indptr, indices, aggr)
-    found = []
-    at_once = max(1, _WIDENED_VALUES // x.shape[1])
-    begin, last = 0, len(indptr) - 1
-    while begin < last:
-        edge = int(indptr[begin])
-        end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
-        ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
-        found.append(aggregate(x[ids].float(), indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr))
-        begin = end
-    return torch.cat(found) if found else x.new_empty(0, x.shape[1], dtype=torch.float32)
+    def _ask_for(self, x: Tensor, ascending: Tensor) -> None:
+        assert core is not None
+        core.will_need(x.numpy(), ascending.to(torch.int64).numpy())
 
 
 def _reserve(path: Path) -> None:
@@ -217,6 +258,14 @@ class _Arrays:
 
         size = self.world.local_size
         return bound(self.world.local_rank), bound(self.world.local_rank + 1)
+
+    def chunks_of(self, rows: Tensor, indptr: Tensor, edge_budget: int) -> Iterator[Tensor]:
+        """This rank's share of some rows, piece by piece."""
+        if self.world is not None:
+            rank, size = self.world.local_rank, self.world.local_size
+            rows = rows[len(rows) * rank // size : len(rows) * (rank + 1) // size]
+        for begin, end in row_chunks(indptr, rows, edge_budget, ROWS_AT_ONCE):
+            yield rows[begin:end]
 
     def next(self, width: int) -> Tensor:
         """The array for the next layer's output; the one before the last is used again where its width fits."""
