@@ -158,7 +158,7 @@ def describe_folder(folder: Path, verify: bool = False) -> dict[str, Any]:
         return describe_store(folder, verify)
     if verify:
         Graph.verify(folder)
-    return {**_describe(Graph.open(folder)), "folder": str(folder), "verified": verify}
+    return {**_describe(Graph.open(folder)), "folder": str(folder), **({"verified": True} if verify else {})}
 
 
 def describe_dataset(config: InfoConfig) -> dict[str, Any]:

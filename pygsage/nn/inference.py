@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pygsage.data.cold import cold_rows
 from pygsage.errors import DatasetError, EnvironmentLimitError
-from pygsage.native import core
 from pygsage.nn.needed import edges_of, needed_rows, row_chunks
 from pygsage.nn.sage import GraphSAGE, aggregate
 
@@ -149,13 +149,14 @@ class _Gather:
 
     def __init__(self, aggr: str, edge_budget: int, cold: bool) -> None:
         self.aggr, self.edge_budget = aggr, edge_budget
-        self.is_cold = cold and core is not None
+        self.is_cold = cold
 
     def rows(self, x: Tensor, some: slice | Tensor) -> Tensor:
         """Some rows, as they are."""
-        if self.is_cold:
-            self._ask_for(x, torch.arange(some.start, some.stop) if isinstance(some, slice) else some)
-        return x[some]
+        if not self.is_cold:
+            return x[some]
+        ids = torch.arange(some.start, some.stop) if isinstance(some, slice) else some
+        return torch.from_numpy(cold_rows(x.numpy(), ids.numpy()))
 
     def aggregate(self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor) -> Tensor:
         """The aggregate of the in-neighbours of some rows, which are within the budget or a single one."""
@@ -196,16 +197,10 @@ class _Gather:
             edge = int(indptr[begin])
             end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
             ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
-            if self.is_cold:
-                self._ask_for(x, ids)
-            rows = x[ids].to(torch.promote_types(x.dtype, torch.float32))
+            rows = self.rows(x, ids.to(torch.int64)).to(torch.promote_types(x.dtype, torch.float32))
             found.append(aggregate(rows, indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr))
             begin = end
         return torch.cat(found) if found else torch.empty(0, x.shape[1], device=x.device)
-
-    def _ask_for(self, x: Tensor, ascending: Tensor) -> None:
-        assert core is not None
-        core.will_need(x.numpy(), ascending.to(torch.int64).numpy())
 
 
 def _reserve(path: Path) -> None:
