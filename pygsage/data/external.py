@@ -18,7 +18,7 @@ from pygsage.data.arrays import ArrayWriter
 from pygsage.errors import EnvironmentLimitError
 from pygsage.native import core
 
-BLOCK_EDGES = 1 << 20  # read and dealt out at once
+BLOCK_EDGES = 1 << 19  # read and dealt out at once
 RECORD_BYTES = 40  # RAM for an edge of the range that is sorted
 UNDIRECTED_RECORD_BYTES = 64  # the same where duplicates are looked for
 
@@ -91,7 +91,7 @@ def write_csc(
     Args:
         edges: Ids in range.
         work: A folder for a file that is deleted at the end: 16 bytes an edge, twice that for `undirected`.
-        budget_bytes: RAM for the sorting. A node whose own edges exceed it is copied through in blocks, unless they
+        budget_bytes: RAM for all of it, of which a quarter at least is for the sorting. A node whose own edges exceed it is copied through in blocks, unless they
             are not in the order of the user's list.
 
     Returns:
@@ -100,11 +100,12 @@ def write_csc(
     Raises:
         EnvironmentLimitError: when the disk cannot hold the file of `work`.
 
-    Costs O(N + E log E) time; RAM of the budget, of blocks of a million edges, and 16 bytes a node.
+    Costs O(N + E log E) time; RAM of the budget, and never less than 16 bytes a node and 40 MiB.
     """
     each = UNDIRECTED_RECORD_BYTES if undirected else RECORD_BYTES
     counts = _count(edges, num_nodes, undirected)
-    bounds, sizes = _ranges(counts, max(1, budget_bytes // each))
+    for_sorting = max(budget_bytes - 16 * num_nodes, budget_bytes // 4)
+    bounds, sizes = _ranges(counts, max(1, for_sorting // each))
     del counts
     index_dtype = np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
     job = _Job(edges.num_edges, num_nodes, undirected, self_loops, _record(index_dtype))
@@ -122,6 +123,7 @@ def write_csc(
                 sorted_pieces = job.copy_node(pieces, first)
                 degrees = np.zeros(1, dtype=np.int64)
             own = 0
+            sources = ids = None
             for sources, ids in sorted_pieces:
                 indices.write(sources)
                 edge_id.write(ids)
@@ -131,6 +133,7 @@ def write_csc(
             np.cumsum(degrees, out=degrees)
             indptr.write(degrees + total)
             total += own
+            del pieces, sorted_pieces, sources, ids, degrees  # before the next range is read
         return {"indptr": indptr.finish(), "indices": indices.finish(), "edge_id": edge_id.finish()}
 
 
@@ -254,8 +257,7 @@ class _Job(NamedTuple):
         return records
 
     def ids(self, ranks: np.ndarray) -> np.ndarray:
-        """The place in the user's list; -1 for what was added."""
-        ranks = ranks.copy()
+        """The place in the user's list; -1 for what was added. Changes the ranks, which are the caller's own."""
         ranks[ranks >= self.num_edges] = -1
         return ranks
 
@@ -291,7 +293,7 @@ class _Job(NamedTuple):
                 piece = piece[~seen[piece["from"]]]
                 seen[piece["from"]] = True
             looped |= bool((piece["from"] == node).any())
-            yield piece["from"].copy(), self.ids(piece["rank"])
+            yield piece["from"].copy(), self.ids(piece["rank"].copy())
         if self.self_loops and not looped:
             yield np.array([node], dtype=self.record["from"]), np.array([-1])
 
