@@ -91,8 +91,8 @@ def write_csc(
     Args:
         edges: Ids in range.
         work: A folder for a file that is deleted at the end: 16 bytes an edge, twice that for `undirected`.
-        budget_bytes: RAM for all of it, of which a quarter at least is for the sorting. A node whose own edges exceed it is copied through in blocks, unless they
-            are not in the order of the user's list.
+        budget_bytes: RAM for all of it, of which a quarter at least is for the sorting. A node whose own edges exceed
+            it is copied through in blocks, unless they are not in the order of the user's list.
 
     Returns:
         What a manifest says of the three files.

@@ -27,7 +27,7 @@ SCRATCH_VALUES = 1 << 22  # data/checks.py: values that are checked at once
 LIBRARY_BYTES = 24 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
 STREAM_BYTES = 64 << 20  # buffers of a streamed conversion
 BUILD_BYTES = 256 << 20  # RAM for sorting the edges of one graph that is built on disk
-BLOCK_BYTES = 96 << 20  # data/external.py: a block of edges while it is dealt out
+BLOCK_BYTES = 40 << 20  # data/external.py: a block of edges while it is dealt out
 EDGE_BYTES_TO_SORT = (40, 64)  # data/external.py: RAM an edge; with --undirected
 LOADER_BYTES_PER_EDGE = 16  # a stock NeighborLoader's own CSC
 
@@ -269,8 +269,7 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
     x_item = 2 if shape.x_dtype == "float16" else 4
     dealt = (2 if training.undirected else 1) * e
     each = EDGE_BYTES_TO_SORT[1 if training.undirected else 0]
-    sorting = min(build_bytes, each * dealt)
-    blocks = min(BLOCK_BYTES, 96 * e)
+    sorting = max(min(build_bytes, each * dealt + 16 * n), min(BLOCK_BYTES, 96 * e) + 16 * n)
     item = ITEM_BYTES[shape.x_dtype]
     told = "a class of PyG's reads all of it"
     held = shape.payload_bytes if shape.made == "pyg" else 0
@@ -283,9 +282,7 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
         Row("read", "rank", "checks, and rows on their way", (item + 13) * min(SCRATCH_VALUES, n * f), "4M values"),
         Row("process", "shared", "features and edges", held, told),
         Row("process", "shared", "labels, masks, splits", others + 8 * n, "as stored, and 8 x nodes"),
-        Row("process", "shared", "degrees", 16 * n, "16 x nodes"),
-        Row("process", "rank", "edges of a range while they are sorted", sorting, f"{each} x edges, or the budget"),
-        Row("process", "rank", "edges on their way", blocks, "96 x a million edges"),
+        Row("process", "rank", "edges while they are sorted", sorting, f"{each} x edges + 16 x nodes, or the budget"),
         Row("process", "disk", "edges while they are sorted", 16 * dealt, f"16 x {dealt:,} edges"),
         Row("process", "disk", "arrays that are unpacked", packed, "as stored"),
         Row("save", "disk", "features", x_item * n * f, f"{x_item} x {n:,} nodes x {f:,}", kind="held"),

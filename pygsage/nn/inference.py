@@ -20,7 +20,7 @@ from pygsage.nn.sage import GraphSAGE, aggregate
 if TYPE_CHECKING:
     from pygsage.distributed import World
 
-ROWS_AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 13
 _GATHERED_VALUES = 1 << 23  # of float16 rows, and of rows on the disk, at once
 
 
@@ -32,7 +32,7 @@ def layerwise_inference(
     *,
     world: World | None = None,
     scratch: str | Path | None = None,
-    edge_budget: int = 1 << 20,
+    edge_budget: int = 1 << 18,
     device: str | torch.device | None = None,
     last_hidden: bool = False,
     wanted: Tensor | None = None,
@@ -65,7 +65,7 @@ def layerwise_inference(
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
 
     Costs two arrays of N x width for all ranks together (of wanted nodes and what they need, only those rows are
-    touched), and (edge budget + 65,536 rows) x width at most besides;
+    touched), and (edge budget + 8,192 rows) x width at most besides;
     no messages of E x width.
     """
     sage = _unwrapped(model)
@@ -190,17 +190,18 @@ class _Gather:
         """`aggregate`; of float16 rows, and of rows on the disk, after they were gathered and widened in pieces."""
         if x.dtype != torch.float16 and not self.is_cold:
             return aggregate(x, indptr, indices, aggr)
-        found = []
+        wide = torch.promote_types(x.dtype, torch.float32)
+        found = torch.empty(len(indptr) - 1, x.shape[1], dtype=wide, device=x.device)
         at_once = max(1, _GATHERED_VALUES // x.shape[1])
         begin, last = 0, len(indptr) - 1
         while begin < last:
             edge = int(indptr[begin])
             end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
             ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
-            rows = self.rows(x, ids.to(torch.int64)).to(torch.promote_types(x.dtype, torch.float32))
-            found.append(aggregate(rows, indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr))
+            rows = self.rows(x, ids.to(torch.int64)).to(wide)
+            found[begin:end] = aggregate(rows, indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr)
             begin = end
-        return torch.cat(found) if found else torch.empty(0, x.shape[1], device=x.device)
+        return found
 
 
 def _reserve(path: Path) -> None:
