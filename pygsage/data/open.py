@@ -43,14 +43,15 @@ def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage
         if config.task == "auto":
             config = config.with_values({"task": graph.task}, "")  # said once, and kept
     if storage is None or storage.folder is None or reference is None:
-        return prepare(read_source(config), config, need_split)
-    folder = storage.folder
+        given = storage.raw if storage is not None else None
+        return prepare(given or read_source(config), config, need_split)
+    folder, given = storage.folder, storage.raw
     with one_builder(folder):
         if is_current(folder, config, reference):
             graph = Graph.open(folder)
         else:
             graph = build_graph(
-                lambda scratch: read_source(config, scratch),
+                lambda scratch: given or read_source(config, scratch),
                 config,
                 folder,
                 fingerprint_of(config, reference),

@@ -16,6 +16,7 @@ from pygsage.config import TrainConfig
 from pygsage.data.arrays import MANIFEST, read_manifest
 from pygsage.data.graph import FORMAT, VERSION
 from pygsage.data.names import Reference, parse_reference, short_name
+from pygsage.data.raw import RawGraph, shape_of_raw
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.memory.answer import MemoryAnswer, answer
 from pygsage.memory.decide import DISK_SHARE, size_text
@@ -37,6 +38,7 @@ class Storage:
         told: The estimate; None where the size is not known beforehand.
         folder: Where the store of a graph on disk lies, or will.
         budget_bytes: RAM that building it may take for sorting edges.
+        raw: What a recipe gave, which was asked already for the sake of its size.
         is_built: Whether it lies there already, made from the same files with the same options.
     """
 
@@ -45,6 +47,7 @@ class Storage:
     folder: Path | None = None
     budget_bytes: int = BUILD_BYTES
     is_built: bool = False
+    raw: RawGraph | None = None
 
     def sentence(self) -> str:
         """One line for a run to print: where, and why; empty where there is nothing to say."""
@@ -79,7 +82,10 @@ def choose_storage(
     reference = parse_reference(config.dataset)
     folder = store_folder(config, reference)
     there = folder if reference.kind != "graph" else (reference.path or folder)
-    machine = read_machine(folder=there)
+    machine, base_bytes, raw = read_machine(folder=there), undroppable_bytes(), None
+    if reference.kind == "recipe" and shape is None:
+        raw = _asked(config, reference)
+        shape = shape_of_raw(raw) if raw is not None else None
     is_built = is_current(folder, config, reference)
     if is_built:
         machine = replace(machine, disk_free_bytes=None)  # nothing is to be built
@@ -88,17 +94,29 @@ def choose_storage(
             config,
             shape=shape,
             machine=machine,
-            base_bytes=undroppable_bytes(),
+            base_bytes=base_bytes,
             num_ranks=num_ranks,
             compiled=native.core is not None,
         )
     except DatasetError:  # a recipe, or a mistake that the door explains better
-        on_disk = config.storage == "disk"
-        return Storage("disk" if on_disk else "memory", None, folder if on_disk else None, is_built=is_built)
+        if config.storage == "disk":
+            return Storage("disk", None, folder, is_built=is_built, raw=raw)
+        return Storage("memory", raw=raw)
     if refuse:
         _refuse_what_does_not_fit(config, told)
-    kind = config.storage if config.storage != "auto" else told.decision.storage
-    return Storage("memory", told) if kind == "memory" else Storage("disk", told, folder, told.build_bytes, is_built)
+    if "memory" in (config.storage, told.decision.storage if config.storage == "auto" else ""):
+        return Storage("memory", told, raw=raw)
+    return Storage("disk", told, folder, told.build_bytes, is_built, raw)
+
+
+def _asked(config: TrainConfig, reference: Reference) -> RawGraph | None:
+    """The one graph of a recipe; None where it is not one, which the door explains."""
+    from pygsage.data.sources.recipe import read_recipe
+
+    try:
+        return read_recipe(reference, config.root)
+    except DatasetError:
+        return None
 
 
 def check_build(config: TrainConfig, out: Path) -> int:

@@ -271,8 +271,8 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
     each = EDGE_BYTES_TO_SORT[1 if training.undirected else 0]
     sorting = max(min(build_bytes, each * dealt + 16 * n), min(BLOCK_BYTES, 96 * e) + 16 * n)
     item = ITEM_BYTES[shape.x_dtype]
-    told = "a class of PyG's reads all of it"
-    held = shape.payload_bytes if shape.made == "pyg" else 0
+    told = "read into RAM by other code"
+    held = shape.payload_bytes if shape.made in ("pyg", "read") else 0
     held_x, held_edges = (shape.x_bytes, held - shape.x_bytes) if held else (0, 0)
     packed = 0 if "x" in shape.mapped or held else shape.x_bytes + shape.edge_index_bytes
     rows = [

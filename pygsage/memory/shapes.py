@@ -43,7 +43,7 @@ class DatasetShape:
         file_bytes: The files as they are; None when they are not there. Never what the estimate is made of.
         degrees: Degree histograms, when there are any.
         made: `files`; `digits`: computed, with a table of distances; `folder`: a graph of ours, mapped as it is;
-            `pyg`: read into RAM by a class of PyG's.
+            `pyg` and `read`: read into RAM by a class of PyG's, or by a recipe.
         train_as: What `pygsage train` takes for it; empty: `name`, where that is a dataset's.
         notes: What the counts leave out.
     """

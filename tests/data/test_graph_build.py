@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from pygsage.config import TrainConfig
 from pygsage.data import graph_build
 from pygsage.data.graph import Graph
 from pygsage.data.open import open_graph, read_source
-from pygsage.data.storage import Storage
+from pygsage.data.storage import choose_storage
 from pygsage.errors import DatasetError
+from pygsage.memory.peak import undroppable_bytes
 
 Write = Callable[..., Path]
 
@@ -209,8 +211,17 @@ def test_a_recipe_with_mapped_arrays_is_built_from_its_files(tmp_path: Path) -> 
         "        yield Data(**parts, train_mask=torch.arange(40) < 20)\n"
     )
     same_as_in_ram(tmp_path / "mine.py", tmp_path, undirected=True)
-    storage = Storage("disk", folder=tmp_path / "elsewhere" / "plain")
-    assert open_graph(TrainConfig(dataset=str(tmp_path / "mine.py")), storage=storage).folder == storage.folder
+    config = TrainConfig(dataset=str(tmp_path / "mine.py"), gpus="0", fanouts=(2,), hidden=4)
+    chosen = choose_storage(config, 1)
+    assert chosen.kind == "memory"
+    assert chosen.told is not None
+    assert chosen.told.shape.mapped == {"x", "edge_index"}
+    assert open_graph(config, storage=chosen).num_nodes == 40  # of what the recipe gave already
+    limit = str(int(1.5 * undroppable_bytes()) + (64 << 20))
+    chosen = choose_storage(replace(config, memory_limit=limit), 1)
+    assert chosen.kind == "disk"
+    assert open_graph(config, storage=chosen).folder == chosen.folder
+    assert chosen.folder == tmp_path / "mine.py.pygsage" / "plain"
 
 
 def test_a_hub_with_most_of_the_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
