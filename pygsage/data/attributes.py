@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -175,15 +175,20 @@ def count_nodes(mapping: Mapping[str, Any], found: Mapping[str, int], number: in
         if told < 0:
             raise DatasetError(f"Graph {number}: {label(group, 'num_nodes')} is {told}; expected 0 or more.")
         return int(told)
-    if "x" in found and isinstance(mapping["x"], Tensor):
-        return found["x"]
-    for key in found:
-        if isinstance(mapping[key], Tensor) and (key in _NODE_KEYS or "node" in key):
-            return found[key]
+    telling = count_key([key for key in found if isinstance(mapping[key], Tensor)])
+    if telling is not None:
+        return found[telling]
     for key in ("edge_index", "face"):
         if isinstance(mapping.get(key), Tensor):
             return int(mapping[key].max()) + 1 if mapping[key].numel() else 0
     return None
+
+
+def count_key(keys: Sequence[str]) -> str | None:
+    """Which of some tensors has a row a node, as PyG finds it; None when none has."""
+    if "x" in keys:
+        return "x"
+    return next((key for key in keys if key in _NODE_KEYS or "node" in key), None)
 
 
 def _kind(value: Any, shown: str, number: int) -> Kind:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.dataset import Dataset
-from torch_geometric.data.separate import separate
 
+from pygsage.data import store_writer
+from pygsage.data.collated import Blocks, blocks_of, reader
 from pygsage.data.intake import Intake, Missing
 from pygsage.data.on_disk import OnDiskGraphs
 from pygsage.data.recipe import Recipe
@@ -51,7 +50,7 @@ def to_on_disk_dataset(
         missing: What to do when some graphs lack an attribute: `refuse`, or `keep` it missing there. Node and edge
             types may be missing either way.
         on_error: `stop` at a graph that cannot be written, or `skip` it; the store's manifest lists which ones were.
-        progress: Called after each graph with the number of graphs and of bytes so far.
+        progress: Called after each graph, or after some MiB of them, with the number of graphs and of bytes so far.
 
     Raises:
         DatasetError: when the target exists; when a graph cannot be written, naming it and the attribute (those
@@ -88,25 +87,46 @@ def _check_room(source: _Source, num_done: int, folder: Path) -> None:
 
 
 def _write(source: _Source, writer: GraphWriter, on_error: OnError, progress: Progress | None) -> None:
+    if source.blocks is not None and writer.takes_blocks:
+        _write_blocks(source, source.blocks, writer, on_error, progress)
+        return
     for read in source.readers(writer.num_done):
-        number = writer.num_done
+        _write_one(read, writer, on_error, progress)
+
+
+def _write_blocks(
+    source: _Source, blocks: Blocks, writer: GraphWriter, on_error: OnError, progress: Progress | None
+) -> None:
+    while writer.num_done < (source.num_graphs or 0):
+        num, block = blocks.take(writer.num_done, writer.intake, store_writer.BUFFER_BYTES)
+        if block is not None:
+            writer.add_block(block)
+            if progress is not None:
+                progress(writer.num_done, writer.num_bytes)
+            continue
+        for read in islice(source.readers(writer.num_done), num if writer.intake.num_graphs else 1):
+            _write_one(read, writer, on_error, progress)
+
+
+def _write_one(read: Callable[[], Any], writer: GraphWriter, on_error: OnError, progress: Progress | None) -> None:
+    number = writer.num_done
+    try:
         try:
-            try:
-                data = read()
-            except PygsageError:
-                raise
-            except Exception as error:  # another's code: anything can come out of it
-                told = f"{type(error).__name__}: {error}".rstrip(".")
-                raise DatasetError(f"Graph {number} could not be read: {told}.") from error
-            writer.add(data)
-        except DatasetError as error:
-            if on_error == "skip":
-                writer.skip()
-                continue
-            kept = "The graphs before it are kept: mend it and resume, or skip such graphs."
-            raise DatasetError(error.found, f"{error.advice} {kept}".strip()) from error
-        if progress is not None:
-            progress(writer.num_done, writer.num_bytes)
+            data = read()
+        except PygsageError:
+            raise
+        except Exception as error:  # another's code: anything can come out of it
+            told = f"{type(error).__name__}: {error}".rstrip(".")
+            raise DatasetError(f"Graph {number} could not be read: {told}.") from error
+        writer.add(data)
+    except DatasetError as error:
+        if on_error == "skip":
+            writer.skip()
+            return
+        kept = "The graphs before it are kept: mend it and resume, or skip such graphs."
+        raise DatasetError(error.found, f"{error.advice} {kept}".strip()) from error
+    if progress is not None:
+        progress(writer.num_done, writer.num_bytes)
 
 
 class _Source:
@@ -115,8 +135,10 @@ class _Source:
     data_class: type | None = None
     mean_bytes = 0.0  # of the graphs that were looked at
 
-    def __init__(self, name: str, num_graphs: int | None, read: Callable[[int], Any] | None) -> None:
-        self.name, self.num_graphs, self._read = name, num_graphs, read
+    def __init__(
+        self, name: str, num_graphs: int | None, read: Callable[[int], Any] | None, blocks: Blocks | None = None
+    ) -> None:
+        self.name, self.num_graphs, self._read, self.blocks = name, num_graphs, read, blocks
 
     def readers(self, start: int) -> Iterator[Callable[[], Any]]:
         """A function for each graph from that number on, which reads it."""
@@ -180,7 +202,8 @@ def _source(dataset: Any) -> _Source:
         indices = dataset.indices()
         get = dataset.get
         if isinstance(dataset, InMemoryDataset) and kind.get is InMemoryDataset.get:
-            get = _uncached(dataset)
+            get = reader(dataset)
+            return _Source(name, len(indices), lambda number: get(indices[number]), blocks_of(dataset))
         return _Source(name, len(indices), lambda number: get(indices[number]))
     if isinstance(dataset, (Data, str, bytes, dict)):
         raise DatasetError(f"The dataset is a {kind.__name__}; expected a dataset, list or iterator of many graphs.")
@@ -189,38 +212,3 @@ def _source(dataset: Any) -> _Source:
     if isinstance(dataset, Iterable):
         return _Stream(name, None, dataset)
     raise DatasetError(f"The dataset is a {kind.__name__}; expected a dataset, list or iterator of many graphs.")
-
-
-def _uncached(dataset: Any) -> Callable[[int], Any]:
-    """`InMemoryDataset.get` without the list of all items that it fills."""
-    data, slices = dataset._data, dataset.slices
-    if dataset.len() == 1:
-        return lambda idx: copy.copy(data)
-    kind = type(data)
-    parts = _parts(data, slices) if kind is Data else None
-    if parts is None:
-        return lambda idx: separate(cls=kind, batch=data, idx=idx, slice_dict=slices, decrement=False)
-    num_nodes = data._store.__dict__.get("_num_nodes")
-
-    def read(idx: int) -> Any:
-        graph = Data()
-        mapping = graph._store._mapping
-        for key, value, begins, cat_dim in parts:
-            start = begins.item(idx)
-            mapping[key] = value.narrow(cat_dim, start, begins.item(idx + 1) - start)
-        if num_nodes is not None:
-            mapping["num_nodes"] = num_nodes[idx]
-        return graph
-
-    return read
-
-
-def _parts(data: Any, slices: dict[str, Any]) -> list[tuple[str, Tensor, np.ndarray, int]] | None:
-    """Each attribute's tensor, slices and joined dimension; None when PyG's own code has to take it apart."""
-    parts = []
-    for key in [key for key in slices if key in data._store]:
-        value, cat_dim = data[key], data.__cat_dim__(key, data[key])
-        if type(value) is not Tensor or not isinstance(slices[key], Tensor) or not isinstance(cat_dim, int):
-            return None
-        parts.append((key, value, slices[key].numpy(), cat_dim))
-    return parts

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
@@ -31,6 +32,14 @@ class Taken(NamedTuple):
 
     values: list[tuple[Growing, bytes, int]]
     counts: dict[Group, int]
+
+
+class Block(NamedTuple):
+    """Several graphs that are joined already: for each attribute the bytes of all, and the rows of each, int64."""
+
+    num_graphs: int
+    values: list[tuple[Growing, bytes | memoryview, np.ndarray]]
+    counts: dict[Group, np.ndarray]
 
 
 class Intake:
@@ -110,6 +119,33 @@ class Intake:
         self._check_missing(values, new, number)
         self._commit(values, counts, batched, first_edges, new, notes, hetero, data)
         return Taken(values, counts)
+
+    def allows(self, block: Block) -> bool:
+        """Whether `take` would take each of the graphs of a block, which has the attributes of those before."""
+        edges = {column.group: rows for column, _, rows in block.values if column.key == "edge_index"}
+        for column, _, rows in block.values:
+            if column.key == "y" and column.kind == "tensor" and not column.shape and column.cat_dim == 0:
+                good = rows == 1
+                for same in (block.counts.get(column.group), edges.get(column.group)):
+                    good = good if same is None else good | (rows == same)
+                if not good.all():
+                    return False
+        return len(block.values) == len(self.columns)
+
+    def take_block(self, block: Block) -> None:
+        """Learns from all graphs of a block that is allowed at once."""
+        edges = {column.group: rows for column, _, rows in block.values if column.key == "edge_index"}
+        for count in self.counts.values():
+            count.same &= bool((block.counts[count.group] == count.first).all())
+        for column, _, rows in block.values:
+            column.num_present += block.num_graphs
+            column.same_rows &= bool((rows == column.first_rows).all())
+            are_nodes = bool((rows == block.counts.get(column.group, -1)).all())
+            are_edges = bool((rows == edges.get(column.group, -1)).all())
+            column.node_like, column.rows_are_nodes = column.node_like & are_nodes, column.rows_are_nodes & are_nodes
+            column.edge_like, column.rows_are_edges = column.edge_like & are_edges, column.rows_are_edges & are_edges
+            column.one_like &= bool((rows == 1).all())
+        self.num_graphs += block.num_graphs
 
     def finish(self) -> Schema:
         """The schema of all graphs that were taken.

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pygsage.data.fetch import fetch
 from pygsage.data.ragged import gather, gather_columns
 from pygsage.data.schema import Column, Group, label
 from pygsage.data.store import ColumnStore, as_tensor, out_of_range
@@ -17,7 +18,8 @@ from pygsage.errors import DatasetError
 class JoinedGraphs:
     """Graphs of a store, side by side in the order in which they are named; a graph may be named twice.
 
-    An attribute is gathered when it is asked for, one native copy each, and ids of nodes are shifted by the number of
+    An attribute is gathered when it is asked for, one native copy each (where the store's files are not in memory, with
+    many reads at once), and ids of nodes are shifted by the number of
     nodes before, as PyG's batches have them. `joined.tensor("x")`, `joined.tensor("edge_index")` and
     `joined.node_pointer()` are all that a model needs.
 
@@ -103,6 +105,8 @@ class JoinedGraphs:
             value = as_tensor(array[ids], column.dtype)
             return self._shifted(column, value.to(torch.get_default_dtype()) if column.kind == "float" else value)
         begins, lengths, pointer = self._pieces_of(column.rows)
+        if self.store.folder is not None:
+            fetch(array, begins, lengths)
         if column.kind == "str":
             ends = begins + lengths
             return [bytes(array[b:e]).decode() for b, e in zip(begins.tolist(), ends.tolist(), strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +26,33 @@ class Stream:
     ) -> None:
         self.path = folder / f"{name}.npy"
         self.dtype, self.shape = np.dtype(dtype), shape
-        self.buffered: list[bytes] = []
-        self._row_bytes = self.dtype.itemsize * math.prod(shape)
+        self.buffered: list[bytes | memoryview] = []
+        self.row_bytes = self.dtype.itemsize * math.prod(shape)
         self._num_rows = state["rows"] if state else 0  # counted, as rows may have no bytes
         self._checksum = state["crc32"] if state else 0
         if state is None:
             self.path.write_bytes(bytes(HEADER_BYTES))
         else:
-            os.truncate(self.path, HEADER_BYTES + self._num_rows * self._row_bytes)
+            os.truncate(self.path, HEADER_BYTES + self._num_rows * self.row_bytes)
 
-    def add(self, content: bytes, rows: int) -> None:
+    def add(self, content: bytes | memoryview, rows: int) -> None:
         """Appends rows; they are kept until `flush`."""
         self.buffered.append(content)
+        self._num_rows += rows
+
+    def extend(self, contents: Iterable[bytes], rows: int) -> None:
+        """Appends what several pieces hold, so many rows together."""
+        self.buffered.extend(contents)
         self._num_rows += rows
 
     def fill(self, rows: int) -> None:
         """Appends rows of zeros."""
         if rows:
-            self.add(bytes(rows * self._row_bytes), rows)
+            self.add(bytes(rows * self.row_bytes), rows)
 
     def flush(self) -> None:
         """Hands what is kept to the operating system."""
-        content = b"".join(self.buffered)
+        content = self.buffered[0] if len(self.buffered) == 1 else b"".join(self.buffered)
         self.buffered.clear()
         if content:
             self._checksum = zlib.crc32(content, self._checksum)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "csc.h"
+#include "fetch.h"
 #include "hetero.h"
 #include "memory.h"
 #include "ragged.h"
@@ -169,6 +170,16 @@ void gather_rows(AnyRows rows, Input<std::int64_t> begins, Input<std::int64_t> l
   pygsage::gather_rows(static_cast<const char*>(rows.data()), row_bytes, pieces, static_cast<char*>(out.data()));
 }
 
+bool fetch_rows(AnyRows rows, Input<std::int64_t> begins, Input<std::int64_t> lengths, int threads) {
+  const auto pieces = pieces_of(begins, lengths);
+  if (rows.ndim() == 0) throw std::invalid_argument("rows has no dimension");
+  std::size_t row_bytes = rows.itemsize();
+  for (std::size_t d = 1; d < rows.ndim(); ++d) row_bytes *= rows.shape(d);
+  pygsage::checked_total(pieces, static_cast<std::int64_t>(rows.shape(0)));
+  nb::gil_scoped_release release;
+  return pygsage::fetch_rows(static_cast<const char*>(rows.data()), row_bytes, pieces, threads);
+}
+
 template <typename T>
 void gather_columns(nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu> rows, Input<std::int64_t> begins,
                     Input<std::int64_t> lengths, nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu> out,
@@ -214,6 +225,11 @@ constexpr const char* kGatherRowsDoc =
     "Copies the rows begins[j] to begins[j] + lengths[j] of each piece j, one after the other, to out. Any dtype and\n"
     "shape, contiguous; begins, lengths: int64. Releases the GIL. Raises ValueError for a piece out of range.";
 
+constexpr const char* kFetchRowsDoc =
+    "fetch_rows(rows, begins, lengths, threads) -> bool\n\n"
+    "Reads pieces of a mapped array into memory, many at once, unless a few of them that are looked at are there;\n"
+    "returns whether it did. Releases the GIL. Raises ValueError for a piece out of range.";
+
 constexpr const char* kGatherColumnsDoc =
     "gather_columns(rows, begins, lengths, out, shifts)\n\n"
     "The same of rows [N, C], turned over: out is [C, total]. shifts: for each column int64, what is added to the\n"
@@ -234,6 +250,8 @@ NB_MODULE(_core, m) {
         kSampleHeteroDoc);
   m.def("gather_rows", &gather_rows, "rows"_a.noconvert(), "begins"_a.noconvert(), "lengths"_a.noconvert(),
         "out"_a.noconvert(), kGatherRowsDoc);
+  m.def("fetch_rows", &fetch_rows, "rows"_a.noconvert(), "begins"_a.noconvert(), "lengths"_a.noconvert(), "threads"_a,
+        kFetchRowsDoc);
   m.def("gather_columns", &gather_columns<std::int64_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),
         "lengths"_a.noconvert(), "out"_a.noconvert(), "shifts"_a, kGatherColumnsDoc);
   m.def("gather_columns", &gather_columns<std::int32_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),

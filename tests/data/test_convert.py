@@ -18,6 +18,7 @@ from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.on_disk import OnDiskGraphs
 from pygsage.data.recipe import Recipe
 from pygsage.data.store import open_manifest
+from pygsage.data.streams import Stream
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from tests.data.dataset_contract import SHARED, assert_same, molecules, plain, typed
 
@@ -183,8 +184,7 @@ def test_c062_a_conversion_keeps_no_graph(tmp_path: Path, monkeypatch: pytest.Mo
 
     def watch(num: int, num_bytes: int) -> None:
         nonlocal most
-        if num % 100 == 0:
-            most = max(most, process.memory_info().rss)
+        most = max(most, process.memory_info().rss)
 
     to_on_disk_dataset(stock, tmp_path / "store", progress=watch)
     assert (tmp_path / "store" / "x.npy").stat().st_size > 240 << 20
@@ -217,7 +217,7 @@ def test_a_disk_that_is_or_gets_full(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_writer.Stream, "flush", full)
+        patch.setattr(Stream, "flush", full)
         with pytest.raises(DatasetError, match="cannot be written: No space left on device.*make room, and resume"):
             to_on_disk_dataset(molecules(), tmp_path / "store")
     assert not (tmp_path / "store").exists()

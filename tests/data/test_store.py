@@ -25,7 +25,7 @@ from pygsage.data.database import open_database
 from pygsage.data.derive import select
 from pygsage.data.store import ColumnStore, is_store, open_manifest
 from pygsage.data.store_writer import GraphWriter, manifest_checksum
-from pygsage.data.streams import HEADER_BYTES, header
+from pygsage.data.streams import HEADER_BYTES, Stream, header
 from pygsage.errors import DatasetError
 from tests.data.dataset_contract import assert_same, plain, typed
 
@@ -126,7 +126,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
     for name in ("replace", "truncate"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
     monkeypatch.setattr(Path, "unlink", counted(Path.unlink))
-    monkeypatch.setattr(store_writer.Stream, "flush", counted(store_writer.Stream.flush))
+    monkeypatch.setattr(Stream, "flush", counted(Stream.flush))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -44,7 +44,12 @@ def main() -> None:
     parser.add_argument("--folder", default=None, help="where the stores are made (default: the system's)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(_hardware(options), flush=True)
+    about = "about " if options.varied else ""
+    shape = f"{options.graphs:,} graphs of {about}{NODES} nodes, {EDGES} edges, {FEATURES} features"
+    print(
+        f"{hardware()}\n{shape}; {options.reads:,} reads, batches of {options.batch_size}, seed {options.seed}",
+        flush=True,
+    )
     folder = Path(tempfile.mkdtemp(prefix="graph-store-", dir=options.folder))
     try:
         _compare(options, folder)
@@ -199,19 +204,13 @@ class WithoutSchema(OnDiskDataset):  # type: ignore[misc]
     process = WithSchema.process
 
 
-def _hardware(options: argparse.Namespace) -> str:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
+def hardware() -> str:
+    """Processor and versions."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    model = names[0].partition(":")[2].strip() if names else platform.machine()
     versions = f"torch {torch.__version__}, PyG {torch_geometric.__version__}, NumPy {np.__version__}"
-    about = "about " if options.varied else ""
-    shape = f"{options.graphs:,} graphs of {about}{NODES} nodes, {EDGES} edges, {FEATURES} features"
-    versions += f", Python {platform.python_version()}"
     return (
-        f"{model}, {os.cpu_count()} CPUs; pygsage {pygsage.__version__}, {versions}\n"
-        f"{shape}; {options.reads:,} reads, batches of {options.batch_size}, seed {options.seed}"
+        f"{model}, {os.cpu_count()} CPUs; pygsage {pygsage.__version__}, {versions}, Python {platform.python_version()}"
     )
 
 
