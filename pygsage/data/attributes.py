@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -122,7 +123,7 @@ def as_bytes(column: Growing, value: Any, number: int) -> tuple[bytes, int]:
         raise _other_kind(column, value, number)
     if value.dtype is not column.torch_dtype or value.layout is not torch.strided:
         value = _recast(column, value, number)
-    if value.requires_grad or type(value) is not Tensor or value.device.type != "cpu":
+    if value.requires_grad or type(value) is not Tensor or not value.is_cpu:
         _check_layout(value, column.label, number)
         value = value.detach().as_subclass(Tensor).cpu()
     shape, cat_dim = value.shape, column.cat_dim
@@ -132,13 +133,12 @@ def as_bytes(column: Growing, value: Any, number: int) -> tuple[bytes, int]:
         if len(shape) != len(column.shape) + 1:
             raise _other_shape(column, value, number)
         rows, rest = shape[cat_dim], shape[:cat_dim] + shape[cat_dim + 1 :]
-        if cat_dim:
-            value = value.movedim(cat_dim, 0)
     if rest != column.shape:
-        raise _other_shape(column, value if not cat_dim else value.movedim(0, cat_dim), number)
-    if value.dtype is torch.bfloat16:
-        value = value.contiguous().view(torch.int16)
-    return value.numpy().tobytes(), rows
+        raise _other_shape(column, value, number)
+    array = (value.contiguous().view(torch.int16) if value.dtype is torch.bfloat16 else value).numpy()
+    if cat_dim:
+        array = array.T if len(shape) == 2 else np.moveaxis(array, cat_dim, 0)
+    return array.tobytes(), rows
 
 
 def unique_name(group: Group, key: str, taken: Set[str]) -> str:

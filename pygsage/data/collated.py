@@ -14,7 +14,8 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.data.separate import separate
 
 from pygsage.data.attributes import count_key
-from pygsage.data.intake import Block, Intake
+from pygsage.data.intake import Intake
+from pygsage.data.layout import Block
 from pygsage.data.ragged import gather_plain
 from pygsage.data.schema import DTYPES, Group
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pygsage.data.attributes import Growing
-from pygsage.data.intake import Block, Intake, Taken
-from pygsage.data.schema import Schema
+from pygsage.data.intake import Intake
+from pygsage.data.layout import Block, Taken
+from pygsage.data.schema import Group, Schema
 from pygsage.data.streams import Stream
 
 _OVERHEAD_BYTES = 48
+
+
+@dataclass
+class _Pile:
+    """One attribute of the graphs since the last flush: the rows of each, -1 for none, and the bytes of those with it.
+
+    Plain lists of bytes and ints, so that the garbage collector has nothing to look through.
+    """
+
+    rows: list[int]
+    contents: list[bytes] = field(default_factory=list)
 
 
 class ColumnSink:
@@ -24,7 +37,9 @@ class ColumnSink:
         self._streams: dict[str, Stream] = {}
         self._ends: dict[str, int] = dict(state["ends"]) if state else {}
         self._num_graphs = intake.num_graphs
-        self._kept: list[Taken] = []
+        self._num_kept = 0  # graphs since the last flush
+        self._piles: list[_Pile] = []  # of those, by the number of the column
+        self._counts: dict[Group, list[int]] = {}
         self.num_buffered_bytes = 0
         if state is not None:
             kept = {f"{name}.npy" for name in state["streams"]} | {"progress.json", "lock"}
@@ -37,9 +52,27 @@ class ColumnSink:
                 self._open(f"{count.name}.slices", "int64", (), state["streams"])
 
     def add(self, taken: Taken) -> None:
-        """Appends one graph; it is kept as it is until `flush`, where all are written column by column."""
-        self._kept.append(taken)
-        self.num_buffered_bytes += sum([len(content) + _OVERHEAD_BYTES for _, content, _ in taken.values])
+        """Appends one graph; its bytes are kept until `flush`, which writes column by column."""
+        num_bytes = 0
+        for column, content, rows in taken.values:
+            if column.number >= len(self._piles):
+                self._piles += [_Pile([-1] * self._num_kept) for _ in range(column.number + 1 - len(self._piles))]
+            pile = self._piles[column.number]
+            pile.contents.append(content)
+            pile.rows.append(rows)
+            num_bytes += len(content) + _OVERHEAD_BYTES
+        for group, count in taken.counts.items():
+            if group not in self._counts:
+                self._counts[group] = [0] * self._num_kept
+            self._counts[group].append(count)
+        self._num_kept += 1
+        if len(taken.values) < len(self._piles):
+            for pile in self._piles:
+                pile.rows += [-1] * (self._num_kept - len(pile.rows))
+        if len(taken.counts) < len(self._counts):
+            for counts in self._counts.values():
+                counts += [0] * (self._num_kept - len(counts))
+        self.num_buffered_bytes += num_bytes
 
     def add_block(self, block: Block) -> None:
         """Appends graphs that are joined already, and hands them to the operating system."""
@@ -60,7 +93,7 @@ class ColumnSink:
 
     def flush(self) -> None:
         """Hands everything to the operating system."""
-        if self._kept:
+        if self._num_kept:
             self._write_kept()
         self._flush_streams()
 
@@ -70,41 +103,27 @@ class ColumnSink:
         self.num_buffered_bytes = 0
 
     def _write_kept(self) -> None:
-        kept, self._kept = self._kept, []
-        for column, contents, rows in self._by_column(kept):
+        num_kept, self._num_kept = self._num_kept, 0
+        piles, self._piles = self._piles, []
+        counted, self._counts = self._counts, {}
+        for column in self._intake.columns:
+            pile = piles[column.number] if column.number < len(piles) else _Pile([-1] * num_kept)
             if column.name not in self._streams:
                 self._begin_column(column)
-            stream, present = self._streams[column.name], rows >= 0
+            stream, rows = self._streams[column.name], np.array(pile.rows, dtype=np.int64)
+            present = rows >= 0
             if column.is_stacked and not present.all():
-                hole = bytes(stream.row_bytes)
-                found = iter(contents)
-                contents = [next(found) if here else hole for here in present.tolist()]
-            stream.extend(contents, len(rows) if column.is_stacked else int(rows.sum(where=present)))
+                found, hole = iter(pile.contents), bytes(stream.row_bytes)
+                pile.contents = [next(found) if here else hole for here in present.tolist()]
+            stream.extend(pile.contents, num_kept if column.is_stacked else int(rows.sum(where=present)))
             if not column.is_stacked:
                 self._add_ends(column.name, np.maximum(rows, 0))
-            self._streams[f"{column.name}.present"].add(present.tobytes(), len(rows))
+            self._streams[f"{column.name}.present"].add(present.tobytes(), num_kept)
         for count in self._intake.counts.values():
             if f"{count.name}.slices" not in self._streams:
                 self._begin_slices(count.name)
-            self._add_ends(count.name, np.array([taken.counts.get(count.group, 0) for taken in kept], dtype=np.int64))
-        self._num_graphs += len(kept)
-
-    def _by_column(self, kept: list[Taken]) -> Iterator[tuple[Growing, list[bytes], np.ndarray]]:
-        """For each column the bytes of the graphs that have it, and how many rows each graph has, -1 for none."""
-        columns = self._intake.columns
-        every = [column.number for column in columns]
-        if all([column.number for column, _, _ in taken.values] == every for taken in kept):  # as a rule
-            for place, column in enumerate(columns):
-                rows = np.array([taken.values[place][2] for taken in kept], dtype=np.int64)
-                yield column, [taken.values[place][1] for taken in kept], rows
-            return
-        contents: list[list[bytes]] = [[] for _ in columns]
-        table = np.full((len(columns), len(kept)), -1, dtype=np.int64)
-        for number, taken in enumerate(kept):
-            for column, content, num_rows in taken.values:
-                contents[column.number].append(content)
-                table[column.number, number] = num_rows
-        yield from zip(columns, contents, table, strict=True)
+            self._add_ends(count.name, np.array(counted.get(count.group, [0] * num_kept), dtype=np.int64))
+        self._num_graphs += num_kept
 
     def sync(self) -> Mapping[str, Any]:
         """Waits until everything is on the disk, and returns the state to go on from."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch_geometric.data import Data, HeteroData
 
-from pygsage.data.intake import Taken
+from pygsage.data.layout import Taken
 from pygsage.data.schema import Column, Schema
 from pygsage.data.store import as_tensor
 from pygsage.errors import EnvironmentLimitError

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from pygsage.data.column_sink import ColumnSink
-from pygsage.data.intake import Block, Intake, Missing, Taken
+from pygsage.data.intake import Intake, Missing
+from pygsage.data.layout import Block, Taken
 from pygsage.data.schema import Schema
 from pygsage.data.unfinished import Unfinished, UnfinishedFolder
 from pygsage.errors import DatasetError
