@@ -104,6 +104,11 @@ class Intake:
                 first_edges[group] = found["edge_index"]
             if (not hetero or isinstance(group, str)) and storage._mapping:
                 count = count_nodes(storage._mapping, found, number, group)
+                if count is None and group is not None:
+                    raise DatasetError(
+                        f"Graph {number}: nothing tells how many {group!r} nodes there are; expected num_nodes or x.",
+                        f"Write data[{group!r}].num_nodes = ….",
+                    )
                 counts[group] = count or 0
                 if not _BATCHED_KEYS.isdisjoint(storage._mapping) or any("node" in key for key in storage._mapping):
                     batched.add(group)

@@ -20,7 +20,8 @@ from pygsage.data.recipe import Recipe
 from pygsage.data.store import open_manifest
 from pygsage.data.streams import Stream
 from pygsage.errors import DatasetError, EnvironmentLimitError
-from tests.data.dataset_contract import SHARED, assert_same, molecules, plain, typed
+from tests.data.dataset_contract import assert_same, molecules, plain, typed
+from tests.data.real_datasets import SHARED
 
 
 class Collated(InMemoryDataset):  # type: ignore[misc]

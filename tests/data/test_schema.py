@@ -192,6 +192,16 @@ def test_c022_c023_the_number_of_nodes_may_be_all_there_is() -> None:
     assert schema_of(first, second).counts[0].rows == "a.nodes.slices"
 
 
+def test_c031_a_number_of_nodes_that_nothing_tells_is_refused() -> None:
+    data = HeteroData()
+    data["paper"].y = torch.ones(3)
+    data["paper", "cites", "paper"].edge_index = torch.zeros(2, 3, dtype=torch.int64)
+    with pytest.raises(DatasetError, match=r"Graph 0: nothing tells how many 'paper' nodes there are.*num_nodes = "):
+        schema_of(data)
+    data["paper"].num_nodes = 3
+    assert schema_of(data).counts[0].rows == 3
+
+
 def typed(*types: str, **more: Tensor) -> HeteroData:
     data = HeteroData()
     data["a"].x = torch.ones(2, 1)
