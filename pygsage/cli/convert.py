@@ -51,6 +51,7 @@ def _convert(config: ConvertConfig) -> dict[str, Any]:
                 missing=config.missing,
                 on_error=config.on_error,
                 progress=progress,
+                log=not (config.quiet or config.json),
             )
     manifest = open_manifest(out.absolute())
     told = {name: manifest[name] for name in ("num_graphs", "backend", "skipped", "notes")}

@@ -199,7 +199,10 @@ class GraphWriter:
         if can_go_on and self.num_done and not self.is_whole and self._folder.path.exists():
             self.checkpoint()  # it can be gone on with after the cause is mended
         self._sink.close()
-        self._folder.close()
+        if isinstance(error, Exception) and self.num_done == 0 and not self.is_whole:
+            self._folder.discard()
+        else:
+            self._folder.close()
 
 
 def manifest_checksum(manifest: Mapping[str, Any]) -> int:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
-from pygsage.data import convert, store_writer
+from pygsage.data import graph_source, store_writer
 from pygsage.data.collated import blocks_of, reader
 from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.on_disk import OnDiskGraphs
@@ -75,7 +75,7 @@ def test_a_store_made_of_blocks_is_the_same_byte_for_byte(
         steps: list[int] = []
         to_on_disk_dataset(subset, tmp_path / how, progress=lambda num, size: steps.append(num))  # noqa: B023
         with monkeypatch.context() as patch:
-            patch.setattr(convert, "blocks_of", lambda dataset: None)
+            patch.setattr(graph_source, "blocks_of", lambda dataset: None)
             to_on_disk_dataset(subset, tmp_path / f"{how}-singly")
         assert contents(tmp_path / how) == contents(tmp_path / f"{how}-singly")
         assert steps[-1] == len(subset)

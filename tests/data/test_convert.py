@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,14 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
-from pygsage.data import store_writer
+from pygsage.data import convert, store_writer
 from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.on_disk import OnDiskGraphs
 from pygsage.data.recipe import Recipe
 from pygsage.data.store import open_manifest
 from pygsage.data.streams import Stream
 from pygsage.errors import DatasetError, EnvironmentLimitError
+from pygsage.memory.machine import read_machine
 from tests.data.dataset_contract import assert_same, molecules, plain, typed
 from tests.data.real_datasets import SHARED
 
@@ -208,10 +210,35 @@ def test_c027_what_is_worth_a_note_is_warned_of(tmp_path: Path) -> None:
     assert "user_index" in open_manifest(tmp_path / "store")["notes"][0]
 
 
+def test_what_it_takes_is_told_and_checked_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Mine(Recipe):
+        num_graphs = 1000
+
+        def graphs(self) -> Iterator[Data]:
+            for _ in range(1000):
+                yield Data(x=torch.zeros(256, 1))
+
+    to_on_disk_dataset(Mine(tmp_path), tmp_path / "store", log=True)
+    said = capsys.readouterr().err
+    assert "about 1007.8 KiB on disk" in said  # 1,000 x (256 x 4 + 8) bytes
+    assert "16.0 MiB of RAM" in said
+    little = dataclasses.replace(read_machine(), memory_available_bytes=1 << 20, memory_available_source="a test")
+    monkeypatch.setattr(convert, "read_machine", lambda: little)
+    with pytest.raises(EnvironmentLimitError, match=r"takes 16\.0 MiB of RAM; 1\.0 MiB is available \(a test\)"):
+        to_on_disk_dataset(molecules(), tmp_path / "other")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
+    for source in (Mine(tmp_path), molecules(), Collated(molecules())):
+        with pytest.raises(EnvironmentLimitError, match="graphs take about"):
+            to_on_disk_dataset(source, tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
 def test_a_disk_that_is_or_gets_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
-        with pytest.raises(EnvironmentLimitError, match=r"40 graphs take about 0\.0 GiB; .* has 0\.0 GiB free"):
+        with pytest.raises(EnvironmentLimitError, match=r"40 graphs take about [\d.]+ KiB on disk; .* has 1 B free"):
             to_on_disk_dataset(molecules(), tmp_path / "store")
 
     def full(self: Any) -> None:
