@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
+from pygsage import NeighborLoader
 from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.joining import JoinedGraphs
 from pygsage.data.store import ColumnStore
@@ -61,3 +62,21 @@ def test_what_is_not_there(tmp_path: Path) -> None:
             JoinedGraphs(store, ids)
     with pytest.raises(DatasetError, match="A batch of no graphs"):
         JoinedGraphs(store, [])
+
+
+def test_c087_many_graphs_with_masks_are_one_for_a_neighbour_loader(tmp_path: Path) -> None:
+    graphs = []
+    for number, train in enumerate(([0, 2], [], [1])):
+        mask = torch.zeros(4, dtype=torch.bool)
+        mask[train] = True
+        ring = torch.stack([torch.arange(4), (torch.arange(4) + 1) % 4])
+        graphs.append(Data(x=torch.full((4, 1), float(number)), edge_index=ring, train_mask=mask))
+    joined = JoinedGraphs(store_of(graphs, tmp_path / "store"), [0, 1, 2])
+    data = Data(**{key: joined.tensor(key) for key in ("x", "edge_index", "train_mask")})
+    assert data.train_mask.nonzero().flatten().tolist() == [0, 2, 9]
+    seen = []
+    for batch in NeighborLoader(data, [2], input_nodes=data.train_mask, batch_size=1):
+        seen.append(int(batch.n_id[0]))
+        assert len(batch.x.unique()) == 1  # neighbours are of the seed's own graph
+        assert batch.num_nodes == 2
+    assert seen == [0, 2, 9]

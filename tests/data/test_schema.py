@@ -253,3 +253,14 @@ def test_names_that_are_no_file_names() -> None:
     names = [column.name for column in schema_of(data).columns]
     assert len({name.lower() for name in names}) == len(names) == len(odd) + 2
     assert all(name.isascii() and "/" not in name and not name.startswith(".") for name in names)
+
+
+def test_c056_an_attribute_that_only_later_graphs_have_is_never_dropped() -> None:
+    intake = Intake()
+    intake.take(Data(x=torch.ones(2, 1)))
+    for _ in range(2):
+        with pytest.raises(DatasetError, match="Graph 1 has y, which no graph before has.*missing='keep'"):
+            intake.take(Data(x=torch.ones(2, 1), y=torch.tensor([1])))
+    assert [c.key for c in intake.finish().columns] == ["x"]
+    kept = schema_of(Data(x=torch.ones(2, 1)), Data(x=torch.ones(2, 1), y=torch.tensor([1])), missing="keep")
+    assert [(c.key, c.optional) for c in kept.columns] == [("x", False), ("y", True)]
