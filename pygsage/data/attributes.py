@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pygsage.data.schema import DTYPES, KINDS, Group, Kind, Role, as_group, label
+from pygsage.data.streams import LARGE_BYTES, Content, Large
 from pygsage.errors import DatasetError
 
 _NODE_KEYS = ("x", "feat", "pos", "batch", "node_type", "n_id")  # where PyG looks for the number of nodes
@@ -110,7 +111,7 @@ def describe(
     return Growing(group, key, "tensor", dtype, shape, cat_dim, name, place)
 
 
-def as_bytes(column: Growing, value: Any, number: int) -> tuple[bytes, int]:
+def as_bytes(column: Growing, value: Any, number: int) -> tuple[Content, int]:
     if column.kind != "tensor":
         if isinstance(value, Tensor):
             raise _other_kind(column, value, number)
@@ -138,7 +139,7 @@ def as_bytes(column: Growing, value: Any, number: int) -> tuple[bytes, int]:
     array = (value.contiguous().view(torch.int16) if value.dtype is torch.bfloat16 else value).numpy()
     if cat_dim:
         array = array.T if len(shape) == 2 else np.moveaxis(array, cat_dim, 0)
-    return array.tobytes(), rows
+    return Large(array) if array.nbytes >= LARGE_BYTES else array.tobytes(), rows
 
 
 def unique_name(group: Group, key: str, taken: Set[str]) -> str:

@@ -13,7 +13,7 @@ from pygsage.data.attributes import Growing
 from pygsage.data.intake import Intake
 from pygsage.data.layout import Block, Taken
 from pygsage.data.schema import Group, Schema
-from pygsage.data.streams import Stream
+from pygsage.data.streams import Content, Stream
 
 _OVERHEAD_BYTES = 48
 
@@ -26,7 +26,7 @@ class _Pile:
     """
 
     rows: list[int]
-    contents: list[bytes] = field(default_factory=list)
+    contents: list[Content] = field(default_factory=list)
 
 
 class ColumnSink:

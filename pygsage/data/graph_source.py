@@ -14,6 +14,7 @@ from pygsage.data.collated import Blocks, blocks_of, reader
 from pygsage.data.intake import Intake
 from pygsage.data.recipe import Recipe
 from pygsage.data.sources.foreign import fixed_seed
+from pygsage.data.streams import pieces
 from pygsage.errors import DatasetError
 
 _NUM_SAMPLED = 64
@@ -75,7 +76,8 @@ class GraphSource:
             try:
                 data = self._read(number)
                 for _, content, _ in Intake("keep").take(data).values:
-                    crc = zlib.crc32(content, crc)
+                    for piece in pieces(content):
+                        crc = zlib.crc32(piece, crc)
                 if number == 0 and type(data).__mro__[1] is not object and type(data).__name__ not in _PLAIN:
                     self.data_class = type(data)
             except Exception:  # it is met again, and told of, when its turn comes

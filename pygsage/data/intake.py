@@ -22,6 +22,7 @@ from pygsage.data.attributes import (
 )
 from pygsage.data.layout import Block, Layout, Taken
 from pygsage.data.schema import Column, Group, NodeCount, Schema, label
+from pygsage.data.streams import Content
 from pygsage.errors import DatasetError
 
 Missing = Literal["refuse", "keep"]
@@ -91,7 +92,7 @@ class Intake:
         if self.hetero is not None and hetero != self.hetero:
             expected = "HeteroData" if self.hetero else "Data"
             raise DatasetError(f"Graph {number} is a {type(data).__name__}; expected {expected}, as the graphs before.")
-        values: list[tuple[Growing, bytes, int]] = []
+        values: list[tuple[Growing, Content, int]] = []
         counts: dict[Group, int] = {}
         batched: set[Group] = set()
         new: list[Growing] = []
@@ -202,7 +203,7 @@ class Intake:
         storage: Any,
         group: Group,
         number: int,
-        values: list[tuple[Growing, bytes, int]],
+        values: list[tuple[Growing, Content, int]],
         new: list[Growing],
         notes: list[str],
     ) -> dict[str, int]:
@@ -235,7 +236,7 @@ class Intake:
                 f"For {rows} labels a graph write {shown} = {shown}.unsqueeze(0), of shape [1, {rows}].",
             )
 
-    def _check_missing(self, values: list[tuple[Growing, bytes, int]], new: list[Growing], number: int) -> None:
+    def _check_missing(self, values: list[tuple[Growing, Content, int]], new: list[Growing], number: int) -> None:
         if self.missing == "keep" or self.num_graphs == 0 or (not new and len(values) == len(self.columns)):
             return
         known = {column.group for column in self.columns}
@@ -250,7 +251,7 @@ class Intake:
 
     def _commit(
         self,
-        values: list[tuple[Growing, bytes, int]],
+        values: list[tuple[Growing, Content, int]],
         counts: dict[Group, int],
         batched: set[Group],
         num_edges: dict[Group, int],

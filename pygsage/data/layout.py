@@ -8,12 +8,13 @@ import numpy as np
 
 from pygsage.data.attributes import Growing, as_bytes, count_key
 from pygsage.data.schema import Group
+from pygsage.data.streams import Content
 
 
 class Taken(NamedTuple):
     """One graph as bytes: for each attribute it has, the rows in the order of its file, and how many."""
 
-    values: list[tuple[Growing, bytes, int]]
+    values: list[tuple[Growing, Content, int]]
     counts: dict[Group, int]
 
 
@@ -21,7 +22,7 @@ class Block(NamedTuple):
     """Several graphs that are joined already: for each attribute the bytes of all, and the rows of each, int64."""
 
     num_graphs: int
-    values: list[tuple[Growing, bytes | memoryview, np.ndarray]]
+    values: list[tuple[Growing, Content, np.ndarray]]
     counts: dict[Group, np.ndarray]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
-from pygsage.data import convert, store_writer
+from pygsage.data import attributes, convert, store_writer, streams
 from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.on_disk import OnDiskGraphs
 from pygsage.data.recipe import Recipe
@@ -192,6 +193,33 @@ def test_c062_a_conversion_keeps_no_graph(tmp_path: Path, monkeypatch: pytest.Mo
     to_on_disk_dataset(stock, tmp_path / "store", progress=watch)
     assert (tmp_path / "store" / "x.npy").stat().st_size > 240 << 20
     assert most - before < 64 << 20
+
+
+@pytest.mark.parametrize("backend", ["columnar", "sqlite"])
+def test_one_large_graph_is_written_in_pieces(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(attributes, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(store_writer, "BUFFER_BYTES", 1000)
+    random = torch.Generator().manual_seed(0)
+    large = Data(
+        x=torch.randn(700, 3, generator=random),
+        edge_index=torch.randint(700, (2, 900), generator=random),
+        half=torch.randn(700, 2, generator=random).bfloat16(),
+        cube=torch.randn(700, 2, 2, generator=random),
+        wide=torch.randn(1, 5000, generator=random),
+        y=torch.tensor([1]),
+    )
+    small = Data(**{key: value[:1] if key != "edge_index" else value[:, :1] for key, value in large.to_dict().items()})
+    dataset = to_on_disk_dataset([small, large, small, large], tmp_path / "store", backend)
+    for found, expected in zip(dataset, [small, large, small, large], strict=True):
+        assert_same(found, expected)
+    dataset.verify()
+    if backend == "columnar":
+        monkeypatch.undo()
+        to_on_disk_dataset([small, large, small, large], tmp_path / "whole")
+        assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == sorted(os.listdir(tmp_path / "store"))
+        for path in (tmp_path / "whole").iterdir():
+            assert path.read_bytes() == (tmp_path / "store" / path.name).read_bytes()
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
