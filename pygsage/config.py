@@ -99,7 +99,7 @@ class TrainConfig:
         "ogb_ap",
         "ogb_rmse",
         "ogb_rocauc",
-    ] = option(  # fmt: skip
+    ] = option(
         "auto",
         "the score that chooses the best epoch: auto is accuracy for classes, rocauc for multilabel, rmse for "
         "regression, OGB's own for its datasets",

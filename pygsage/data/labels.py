@@ -113,7 +113,7 @@ def _check_binary(raw: RawGraph, table: Tensor, known: Tensor, told: str) -> Non
         )
     if told == "auto" and known.all() and bool((table.to(torch.int64).sum(1) == 1).all()):
         raise DatasetError(
-            f"{raw.origin}: y is {list(table.shape)} and each row holds a single 1, which may be one class a {raw.unit} "
-            "or several labels; expected to know which.",
+            f"{raw.origin}: y is {list(table.shape)} and each row holds a single 1, which may be one class a "
+            f"{raw.unit} or several labels; expected to know which.",
             "For classes store y.argmax(1); for several labels type --task multilabel.",
         )

@@ -121,8 +121,8 @@ def ogb_scores(name: str, y_true: Tensor, scores: Tensor) -> dict[str, float]:
     if table[0].shape != table[1].shape or table[0].size(1) != entry.num_tasks:
         unit = "graph" if entry.is_of_graphs else "node"
         raise DatasetError(
-            f"{name} has {entry.num_tasks} labels a {unit} for its {entry.metric}; found labels {list(y_true.shape)} and "
-            f"scores {list(scores.shape)}."
+            f"{name} has {entry.num_tasks} labels a {unit} for its {entry.metric}; found labels {list(y_true.shape)} "
+            f"and scores {list(scores.shape)}."
         )
     evaluator = _evaluator_class(_module(name))(name)
     if entry.metric in ("rocauc", "ap") and not ((table[0] == 1).any(0) & (table[0] == 0).any(0)).any():

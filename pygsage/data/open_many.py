@@ -53,11 +53,10 @@ def open_data(config: TrainConfig, stack: ExitStack, given: Any = None, *, need_
     try:
         return open_graph(config, need_split=need_split)
     except ManyGraphs as found:
-        if reference.kind == "pyg":
-            return opening.pyg(found.dataset)
-        if reference.kind == "recipe":
-            return opening.recipe(reference)
-        raise
+        if reference.kind not in ("pyg", "recipe"):
+            raise
+        dataset = found.dataset
+    return opening.pyg(dataset) if reference.kind == "pyg" else opening.recipe(reference)
 
 
 class _Opening:
