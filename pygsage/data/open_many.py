@@ -21,7 +21,7 @@ from pygsage.data.open import GIVEN, graph_from_data, open_graph
 from pygsage.data.raw import RawGraph
 from pygsage.data.recipe_dataset import choose_storage
 from pygsage.data.take import ManyGraphs
-from pygsage.errors import ConfigError
+from pygsage.errors import ConfigError, DatasetError
 
 Opened = Graph | GraphSet
 
@@ -65,12 +65,14 @@ class _Opening:
 
     def given(self, dataset: Any) -> Opened:
         from torch_geometric.data import Dataset
+        from torch_geometric.data.data import BaseData
 
         from pygsage.data.stored import StoredGraphs
 
         config = self.config
-        if not isinstance(dataset, (Dataset, list, tuple)) or len(dataset) == 1:
-            only = dataset[0] if isinstance(dataset, (list, tuple)) else dataset
+        listed = isinstance(dataset, (list, tuple)) and all(isinstance(item, BaseData) for item in dataset)
+        if not (listed or isinstance(dataset, Dataset)) or len(dataset) < 2:
+            only = dataset[0] if listed and len(dataset) == 1 else dataset
             return graph_from_data(only, config, need_split=self.need_split)
         raw = self._raw("the dataset given in Python")
         whole = isinstance(dataset, Dataset) and dataset._indices is None
@@ -124,7 +126,17 @@ class _Opening:
             files = recipe.root.rglob("*") if self.config.root is not None else path.parent.glob("*")
             inputs = inputs_of(reference.text, (file for file in files if file.is_file()))
             beside = Path(cache) / "pygsage" / "recipes" / name if inputs["complete"] else None
-            return open_made(recipe, self._use(self._raw(reference.text)), self.stack, beside, inputs)
+            use = self._use(self._raw(reference.text))
+
+            def counted(reader: GraphReader) -> Opened:
+                if recipe.num_graphs not in (None, reader.num_graphs):
+                    raise DatasetError(
+                        f"{reference.text}: num_graphs is {recipe.num_graphs}, and graphs() yielded "
+                        f"{reader.num_graphs}; expected as many."
+                    )
+                return use(reader)
+
+            return open_made(recipe, counted, self.stack, beside, inputs)
 
     def _raw(self, origin: str, splits: dict[str, Any] | None = None, notes: list[str] | None = None) -> RawGraph:
         return RawGraph(self.config.dataset, origin, None, None, None, splits or {}, list(notes or ()))

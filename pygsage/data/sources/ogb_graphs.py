@@ -85,6 +85,13 @@ class OgbGraphs:
             if rest is not None and next(rest, None) is not None:
                 raise DatasetError(f"{path} has more rows than its counts say.", _AGAIN)
 
+    def graphs_with_splits(self) -> Iterator[Data]:
+        """The same with the text `split` in each, so that a store made of them has OGB's split."""
+        words = {int(id): key.removesuffix("_idx") for key, ids in self.splits.items() for id in ids}
+        for number, data in enumerate(self.graphs()):
+            data.split = words.get(number, "")
+            yield data
+
 
 def open_ogb_graphs(reference: Reference, root: str | None, *, offline: bool, quiet: bool) -> OgbGraphs:
     """Finds `ROOT/ogbg_NAME_pyg`, else `ROOT/ogbg_NAME`, which is downloaded first if it is missing.
