@@ -253,7 +253,7 @@ def _read_count(path: Path, column: str | None = None) -> int:
                 f"{path} cannot be read ({sentence(error)}); expected a table with a column {column}.", _AGAIN
             ) from None
     if table.shape != (1, 1):
-        raise DatasetError(f"{path} counts {len(table)} graphs; expected one: many graphs are not trained yet.")
+        raise DatasetError(f"{path} counts {len(table)} graphs; expected one.")
     if table[0, 0] < 0:
         raise DatasetError(f"{path} counts {table[0, 0]}; expected a number from 0.", _AGAIN)
     return int(table[0, 0])
@@ -289,7 +289,7 @@ def _read_binary(folder: Path) -> tuple[Tensor, Tensor, Tensor]:
     data, labels = folder / "raw" / "data.npz", folder / "raw" / "node-label.npz"
     num_nodes, num_edges = (_read_array(data, f"num_{what}_list").flatten().tolist() for what in ("nodes", "edges"))
     if len(num_nodes) != 1 or len(num_edges) != 1:
-        raise DatasetError(f"{data} holds {len(num_nodes)} graphs; expected one: many graphs are not trained yet.")
+        raise DatasetError(f"{data} holds {len(num_nodes)} graphs; expected one.")
     x, edge_index = _read_array(data, "node_feat"), _read_array(data, "edge_index")
     for key, size, expected in (("node_feat", len(x), num_nodes[0]), ("edge_index", edge_index.size(-1), num_edges[0])):
         if size != expected:
