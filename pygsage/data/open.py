@@ -16,7 +16,14 @@ from pygsage.data.names import parse_reference
 from pygsage.data.options import add_self_loops, normalize_features, to_undirected
 from pygsage.data.raw import RawGraph
 from pygsage.data.relabel import relabel
-from pygsage.data.splits import check_splits, count_public_splits, per_class_splits, public_splits, random_splits
+from pygsage.data.splits import (
+    check_splits,
+    count_public_splits,
+    fold_splits,
+    per_class_splits,
+    public_splits,
+    random_splits,
+)
 from pygsage.data.take import raw_from_data
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.spelling import parse_split
@@ -35,7 +42,7 @@ def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    return _prepare(read_source(config), config, need_split)
+    return prepare_graph(read_source(config), config, need_split)
 
 
 def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) -> Graph:
@@ -56,10 +63,16 @@ def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) 
     raw = raw_from_data(config.dataset, config.dataset, data, num_graphs)
     if config.normalize_features and isinstance(raw.x, Tensor):
         raw.x = raw.x.detach().clone()  # it is done in place
-    return _prepare(raw, config, need_split)
+    return prepare_graph(raw, config, need_split)
 
 
-def _prepare(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
+def prepare_graph(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
+    """Checks what a source found and changes it as the options ask; empties `raw` as it goes, to save memory.
+
+    Raises:
+        DatasetError: when it is not what can be trained.
+        ConfigError: when an option does not go with it.
+    """
     x, raw.x = check_features(raw), None
     num_nodes = len(x)
     node_id = relabel(raw, num_nodes) if config.relabel else None
@@ -67,7 +80,7 @@ def _prepare(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
         raw.notes.append("Not used: node_id; if edge_index holds such ids, add --relabel.")
     edge_index, raw.edge_index = check_edges(raw, num_nodes), None
     labels = check_targets(raw, num_nodes, config.task, config.ignore_label)
-    splits = _choose_splits(raw, labels, config, need_split)
+    splits = choose_splits(raw, labels, config, need_split)
     edge_id = None
     if config.undirected:
         edge_index, edge_id = to_undirected(edge_index, edge_id, num_nodes)
@@ -136,9 +149,16 @@ def read_source(config: TrainConfig) -> RawGraph:
     return read_pyg(reference, config.root, offline=config.offline)
 
 
-def _choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split: bool) -> dict[str, Tensor]:
+def choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split: bool) -> dict[str, Tensor]:
+    """The splits that `--split` and `--split-id` ask for, checked.
+
+    Raises:
+        DatasetError, ConfigError: when there are none such.
+    """
     kind, numbers = parse_split(config.split)
     y = labels.by_node
+    if kind == "folds":
+        return check_splits(raw, _fold(raw, labels, config, int(numbers[0]), need_split), y)
     if kind != "public":
         if config.split_id is not None:
             raise ConfigError(
@@ -166,6 +186,18 @@ def _choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_spli
         raw.notes.append(f"The dataset has {num_splits} splits; shown is --split-id 0.")
         split_id = 0
     return public_splits(raw, y, split_id, labels.ignored)
+
+
+def _fold(raw: RawGraph, labels: Labels, config: TrainConfig, num_folds: int, need_split: bool) -> dict[str, Tensor]:
+    fold = 0 if config.split_id is None and not need_split else config.split_id
+    if fold is None or fold >= num_folds:
+        found = f"--split-id is {fold}" if fold is not None else "--split-id is missing"
+        raise ConfigError(
+            f"{found}, and --split {config.split} makes {num_folds} folds; expected a number from 0 to "
+            f"{num_folds - 1}.",
+            "Type for example --split-id 0.",
+        )
+    return fold_splits(raw, labels.by_node, num_folds, fold, config.seed)
 
 
 def _note_direction(raw: RawGraph, indptr: Tensor, splits: dict[str, Tensor], config: TrainConfig) -> None:

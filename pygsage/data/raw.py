@@ -20,6 +20,7 @@ class RawGraph:
         splits: The source's own splits by key: `train_mask`, `val_idx`, ….
         notes: Lines worth telling the user.
         node_id: The user's own id of each row of x, int `[N]`, or None; looked at for `--relabel` only.
+        unit: What a row of y belongs to, in words: `node`, or `graph`.
     """
 
     name: str
@@ -30,3 +31,4 @@ class RawGraph:
     splits: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     node_id: Any = None
+    unit: str = "node"

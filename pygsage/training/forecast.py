@@ -28,6 +28,8 @@ def forecast(config: TrainConfig, num_ranks: int) -> MemoryAnswer | None:
         told = answer(config, base_bytes=undroppable_bytes(), num_ranks=num_ranks, compiled=native.core is not None)
     except DatasetError:  # a recipe, or a mistake that the door explains better
         return None
+    if told.shape.num_graphs > 1:  # they are read from a store: nothing has to fit
+        return None
     available, need = told.decision.available_bytes, told.memory.need_bytes
     if available is not None and need > available:
         error = EnvironmentLimitError(

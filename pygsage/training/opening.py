@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from pygsage.config import TrainConfig
+from pygsage.data.arrays import read_manifest
+from pygsage.data.graph import FORMAT as GRAPH_FORMAT
+from pygsage.data.graph import VERSION as GRAPH_VERSION
 from pygsage.data.graph import Graph
-from pygsage.data.open import graph_from_data, open_graph
+from pygsage.data.graph_set import FORMAT, VERSION, GraphSet
+from pygsage.data.names import parse_reference
+from pygsage.data.open import GIVEN
+from pygsage.data.open_many import open_data
+from pygsage.training.graphs import GraphProblem
 from pygsage.training.nodes import NodeProblem
 from pygsage.training.problem import Problem
 
@@ -27,7 +34,12 @@ def open_problem(config: TrainConfig, stack: ExitStack, given: Any = None) -> Pr
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    return problem_of(open_graph(config) if given is None else graph_from_data(given, config))
+    return problem_of(open_data(config, stack, given))
+
+
+def is_of_graphs(config: TrainConfig) -> bool:
+    """Whether the name of the dataset alone says that it holds many graphs."""
+    return config.dataset != GIVEN and parse_reference(config.dataset).kind in ("digits-grid", "ogb-graphs", "store")
 
 
 def problem_in(folder: Path) -> Problem:
@@ -36,9 +48,10 @@ def problem_in(folder: Path) -> Problem:
     Raises:
         DatasetError: when it is damaged.
     """
-    return problem_of(Graph.open(folder))
+    kind = read_manifest(folder, {GRAPH_FORMAT: GRAPH_VERSION, FORMAT: VERSION})["format"]
+    return problem_of(GraphSet.open(folder) if kind == FORMAT else Graph.open(folder))
 
 
-def problem_of(data: Graph) -> Problem:
-    """What is learnt from some data."""
-    return NodeProblem(data)
+def problem_of(data: Graph | GraphSet) -> Problem:
+    """What is learnt from some data: labels of nodes, or of graphs."""
+    return GraphProblem(data) if isinstance(data, GraphSet) else NodeProblem(data)

@@ -24,7 +24,7 @@ from pygsage.training.checkpoint import load_checkpoint, load_weights, write_ato
 from pygsage.training.forecast import forecast, sentence_of, write_comparison
 from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
-from pygsage.training.opening import Opened, open_problem, problem_in
+from pygsage.training.opening import Opened, is_of_graphs, open_problem, problem_in
 from pygsage.training.plan import check_options, plan
 from pygsage.training.problem import Problem
 from pygsage.training.report import Report
@@ -54,7 +54,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             Run.check(config)
         problem, told = None, None
         if world.is_local_main:
-            told = forecast(config, world.local_size) if opened is None else None
+            told = forecast(config, world.local_size) if opened is None and not is_of_graphs(config) else None
             with memory.phase("read"):
                 problem = opened(stack) if opened else open_problem(config, stack)
             check_options(config, problem)
