@@ -15,7 +15,9 @@ from pygsage.errors import ConfigError
 from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_size, parse_split
 
 Split = Literal["train", "val", "test", "all"]
-LOWER_IS_BETTER = frozenset({"loss", "mae", "rmse"})  # of the scores; of all others the higher is the better
+LOWER_IS_BETTER = frozenset(
+    {"loss", "mae", "rmse", "ogb_rmse"}
+)  # of the scores; of all others the higher is the better
 
 
 def option(default: Any, help: str, **metadata: bool | str) -> Any:
@@ -32,11 +34,12 @@ class TrainConfig:
 
     dataset: str = option(
         "digits",
-        "digits, path/to/graph.npz or .pt, path/to/recipe.py, ogbn-arxiv, or pyg:CLASS/NAME such as pyg:Planetoid/Cora",
+        "digits, digits-grid, path/to/graph.npz or .pt, path/to/recipe.py, the folder of a store, ogbn-arxiv, "
+        "ogbg-molbace, or pyg:CLASS/NAME such as pyg:Planetoid/Cora",
         positional=True,
     )
     root: str | None = option(
-        None, "folder of raw data for pyg: and ogbn- datasets (default: the user's cache) and recipes (their own)"
+        None, "folder of raw data for pyg: and OGB's datasets (default: the user's cache) and recipes (their own)"
     )
     run_dir: str | None = option(None, "where the run is kept (default: runs/DATASET-TIME)", transient=True)
     resume: bool = option(False, "go on from the last checkpoint of --run-dir", transient=True)
@@ -48,15 +51,18 @@ class TrainConfig:
     )
     procs: int | None = option(None, "processes on the CPU; one process a GPU otherwise", transient=True)
 
-    epochs: int = option(10, "passes over the training nodes")
+    epochs: int = option(10, "passes over the training nodes or graphs")
     max_steps: int | None = option(None, "stop after this many steps in all")
-    batch_size: int = option(1024, "seed nodes a step in each process")
+    batch_size: int = option(1024, "seed nodes or graphs a step in each process")
     fanouts: tuple[int, ...] = option(
-        (10, 10, 10), "neighbours drawn at each hop from the seeds outwards, one layer each; -1 takes all"
+        (10, 10, 10),
+        "neighbours drawn at each hop from the seeds outwards, one layer each; -1 takes all; of many graphs only their "
+        "count is used, and all neighbours are taken",
     )
     hidden: int = option(256, "width of the hidden layers")
     dropout: float = option(0.5, "share of hidden activations that are dropped, in steps of 1/256")
     aggr: Literal["mean", "sum", "max"] = option("mean", "how neighbours are aggregated")
+    readout: Literal["mean", "sum", "max"] = option("mean", "of many graphs: how the nodes of each are put together")
     norm: Literal["none", "layer", "batch"] = option(
         "none", "normalisation between layers; batch takes its statistics over the rows of each process"
     )
@@ -80,19 +86,31 @@ class TrainConfig:
     )
     ignore_label: int | None = option(None, "a label that means none: its nodes are left out of every split")
     metric: Literal[
-        "auto", "accuracy", "f1_micro", "f1_macro", "rocauc", "ap", "mae", "rmse", "loss", "ogb_acc", "ogb_rocauc"
+        "auto",
+        "accuracy",
+        "f1_micro",
+        "f1_macro",
+        "rocauc",
+        "ap",
+        "mae",
+        "rmse",
+        "loss",
+        "ogb_acc",
+        "ogb_ap",
+        "ogb_rmse",
+        "ogb_rocauc",
     ] = option(
         "auto",
         "the score that chooses the best epoch: auto is accuracy for classes, rocauc for multilabel, rmse for "
-        "regression, OGB's own for ogbn- datasets",
+        "regression, OGB's own for its datasets",
     )
 
     split: str = option(
         "public",
-        "public: the dataset's own; random:.6/.2/.2: shares of all nodes; "
-        "per-class:20/30: train and val nodes of each class, the rest test",
+        "public: the dataset's own; random:.6/.2/.2: shares of all nodes (or graphs); per-class:20/30: train and val "
+        "nodes of each class, the rest test; folds:10: --split-id 0 to 9 is the test, the next one val, the rest train",
     )
-    split_id: int | None = option(None, "which of the dataset's splits, when it has several")
+    split_id: int | None = option(None, "which of the dataset's splits, when it has several, or which fold")
     normalize_features: bool = option(False, "scale features as PyG's NormalizeFeatures: each node's sum to one")
     relabel: bool = option(
         False, "node ids are any whole numbers: those in node_id, or those in edge_index in ascending order"
@@ -190,9 +208,10 @@ class PredictConfig:
     """
 
     run: str = option("", "a run directory", positional=True)
-    split: Split = option("test", "which nodes, in the order of the dataset's split; all: every node by id")
+    split: Split = option("test", "which nodes or graphs, in the order of the split; all: every one by its number")
     embeddings: bool = option(
-        False, "write the last hidden layer instead of the raw scores (before softmax or sigmoid) or the values"
+        False,
+        "write the last hidden layer, or the readout, not raw scores (before softmax or sigmoid) or values",
     )
     output: str = option("", "the .npy file to write", short="-o")
     root: str | None = option(None, "folder of raw data, when it has moved since training")

@@ -50,7 +50,7 @@ def parse_gpus(text: str) -> int | list[int] | None:
 
 
 def parse_split(text: str) -> tuple[str, tuple[float, ...]]:
-    """Reads `--split`: its kind (`public`, `random` or `per-class`) and its numbers.
+    """Reads `--split`: its kind (`public`, `random`, `per-class` or `folds`) and its numbers.
 
     Raises:
         ConfigError: when the kind is unknown or the numbers cannot be a split.
@@ -63,13 +63,14 @@ def parse_split(text: str) -> tuple[str, tuple[float, ...]]:
     good = (
         (kind == "public" and not rest)
         or (kind == "random" and len(numbers) == 3 and all(n > 0 for n in numbers) and sum(numbers) <= 1 + 1e-9)
+        or (kind == "folds" and len(numbers) == 1 and numbers[0] >= 3 and numbers[0].is_integer())
         or (kind == "per-class" and len(numbers) == 2 and all(n >= 1 and n.is_integer() for n in numbers))
     )
     if not good:
         raise ConfigError(
             f"--split is {text!r}; expected public, random:TRAIN/VAL/TEST with positive shares that add up to at "
-            "most 1, or per-class:TRAIN/VAL with whole numbers.",
-            "Type for example --split random:.6/.2/.2 or --split per-class:20/30.",
+            "most 1, per-class:TRAIN/VAL with whole numbers, or folds:K with K of at least 3.",
+            "Type for example --split random:.6/.2/.2, --split per-class:20/30 or --split folds:10 --split-id 0.",
         )
     return kind, numbers
 

@@ -52,6 +52,7 @@ def _convert(config: ConvertConfig) -> dict[str, Any]:
                 missing=config.missing,
                 on_error=config.on_error,
                 progress=progress,
+                log=not (config.quiet or config.json),
             )
     manifest = open_manifest(out.absolute())
     told = {name: manifest[name] for name in ("num_graphs", "backend", "skipped", "notes")}
@@ -77,6 +78,15 @@ def _source(config: ConvertConfig) -> Iterator[Any]:
 
         dataset, _ = open_pyg(reference, config.root, offline=config.offline)
         yield dataset if len(dataset) != 1 else None
+    elif reference.kind == "digits-grid":
+        from pygsage.data.sources.digits_grid import digits_grid
+
+        yield digits_grid(seed=0)[0]
+    elif reference.kind == "ogb-graphs":
+        from pygsage.data.sources.ogb_graphs import open_ogb_graphs
+
+        found = open_ogb_graphs(reference, config.root, offline=config.offline, quiet=config.quiet)
+        yield found.graphs_with_splits()
     elif reference.kind == "recipe":
         from pygsage.data.sources.recipe import holds_one_graph, open_recipe
 
@@ -140,7 +150,9 @@ def _progress(config: ConvertConfig, num_graphs: int | None) -> Iterator[Any]:
 def _count(source: Any) -> int | None:
     from pygsage.data.recipe import Recipe
 
-    return source.num_graphs if isinstance(source, Recipe) else len(source)
+    if isinstance(source, Recipe):
+        return source.num_graphs
+    return len(source) if hasattr(source, "__len__") else None
 
 
 def _size(folder: Path) -> int:

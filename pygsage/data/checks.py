@@ -112,9 +112,11 @@ def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
     if y.dim() == 2 and y.size(0) == num_nodes and y.numel():
         raise _several_columns(raw, y)
     if y.dim() != 1 or y.size(0) != num_nodes:
-        advice = "One label for a whole graph is not trained yet." if y.numel() == 1 < num_nodes else ""
-        found = f"{raw.origin}: y is {shape_of(y)} and x has {num_nodes} rows"
-        raise DatasetError(f"{found}; expected one label a node.", advice)
+        alone = y.numel() == 1 < num_nodes
+        advice = "Labels of whole graphs are learnt from many graphs: this is one." if alone else ""
+        rows = f"x has {num_nodes} rows" if raw.unit == "node" else f"there are {num_nodes} {raw.unit}s"
+        found = f"{raw.origin}: y is {shape_of(y)} and {rows}"
+        raise DatasetError(f"{found}; expected one label a {raw.unit}.", advice)
     if y.dtype in _FLOATS:
         y = _whole_numbers(raw, y)
     elif y.dtype not in (*INTEGERS, torch.bool):
@@ -125,7 +127,8 @@ def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
         raise DatasetError(f"{raw.origin}: y is negative or NaN everywhere: no label; expected classes from 0.")
     if num_classes > max(num_nodes, 10_000):
         raise DatasetError(
-            f"{raw.origin}: y has the label {num_classes - 1}, but only {num_nodes} nodes; expected classes from 0.",
+            f"{raw.origin}: y has the label {num_classes - 1}, but only {num_nodes} {raw.unit}s; expected classes from "
+            "0.",
             "Number the classes with numpy.unique(y, return_inverse=True)[1]; for measurements type --task regression.",
         )
     _note_classes(raw, y, num_classes)
@@ -225,7 +228,7 @@ def _several_columns(raw: RawGraph, y: Tensor) -> DatasetError:
     one_hot = bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
     advice = "Each row holds a single 1: store y.argmax(1)." if one_hot else "Choose one column, or another --task."
     return DatasetError(
-        f"{raw.origin}: y is {shape_of(y)}: several labels a node; expected one class a node.",
+        f"{raw.origin}: y is {shape_of(y)}: several labels a {raw.unit}; expected one class a {raw.unit}.",
         advice,
     )
 
@@ -237,14 +240,14 @@ def _whole_numbers(raw: RawGraph, y: Tensor) -> Tensor:
     if endless.any():
         node = int(endless.nonzero()[0])
         raise DatasetError(
-            f"{raw.origin}: y is {y[node].item():g} at node {node}; expected finite numbers.",
+            f"{raw.origin}: y is {y[node].item():g} at {raw.unit} {node}; expected finite numbers.",
             "NaN marks a label that is missing.",
         )
     odd = labelled & (y != y.round())
     if odd.any():
         node = int(odd.nonzero()[0])
         raise DatasetError(
-            f"{raw.origin}: y is {y[node].item():g} at node {node}; expected whole numbers: classes.",
+            f"{raw.origin}: y is {y[node].item():g} at {raw.unit} {node}; expected whole numbers: classes.",
             "If they are measurements, type --task regression.",
         )
     largest = float(y[labelled].abs().max()) if labelled.any() else 0.0
@@ -256,13 +259,13 @@ def _whole_numbers(raw: RawGraph, y: Tensor) -> Tensor:
 def _note_classes(raw: RawGraph, y: Tensor, num_classes: int) -> None:
     counts = torch.bincount(y + 1, minlength=num_classes + 1)
     if counts[0]:
-        raw.notes.append(f"{int(counts[0])} of {len(y)} nodes have no label (y negative or NaN).")
+        raw.notes.append(f"{int(counts[0])} of {len(y)} {raw.unit}s have no label (y negative or NaN).")
     empty = (counts[1:] == 0).nonzero().flatten().tolist()
     if empty:
         shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
-        raw.notes.append(f"{len(empty)} of {num_classes} classes have no node: {shown}.")
+        raw.notes.append(f"{len(empty)} of {num_classes} classes have no {raw.unit}: {shown}.")
     if num_classes - len(empty) == 1:
-        raw.notes.append(f"Every labelled node has the class {num_classes - 1}: there is nothing to learn.")
+        raw.notes.append(f"Every labelled {raw.unit} has the class {num_classes - 1}: there is nothing to learn.")
 
 
 def shape_of(tensor: Tensor) -> str:

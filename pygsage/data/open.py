@@ -11,13 +11,11 @@ from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.data.graph_build import build_graph
 from pygsage.data.names import parse_reference
-from pygsage.data.prepare import prepare, with_splits
+from pygsage.data.prepare import prepare_graph, with_splits
 from pygsage.data.raw import RawGraph
-from pygsage.data.storage import Storage, fingerprint_of, is_current, one_builder
+from pygsage.data.storage import GIVEN, Storage, fingerprint_of, is_current, one_builder
 from pygsage.data.take import raw_from_data
 from pygsage.errors import ConfigError, DatasetError
-
-GIVEN = "a graph given in Python"  # the name of a dataset that `pygsage.train` got as an object
 
 
 def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage | None = None) -> Graph:
@@ -44,7 +42,7 @@ def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage
             config = config.with_values({"task": graph.task}, "")  # said once, and kept
     if storage is None or storage.folder is None or reference is None:
         given = storage.raw if storage is not None else None
-        return prepare(given or read_source(config), config, need_split)
+        return prepare_graph(given or read_source(config), config, need_split)
     folder, given = storage.folder, storage.raw
     with one_builder(folder):
         if is_current(folder, config, reference):
@@ -92,7 +90,7 @@ def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) 
     raw = raw_from_data(config.dataset, config.dataset, data, num_graphs)
     if config.normalize_features and isinstance(raw.x, Tensor):
         raw.x = raw.x.detach().clone()  # it is done in place
-    return prepare(raw, config, need_split)
+    return prepare_graph(raw, config, need_split)
 
 
 def read_source(config: TrainConfig, scratch: Path | None = None) -> RawGraph:

@@ -16,7 +16,14 @@ from pygsage.data.labels import Labels, check_targets
 from pygsage.data.options import add_self_loops, normalize_features, to_undirected
 from pygsage.data.raw import RawGraph
 from pygsage.data.relabel import relabel
-from pygsage.data.splits import check_splits, count_public_splits, per_class_splits, public_splits, random_splits
+from pygsage.data.splits import (
+    check_splits,
+    count_public_splits,
+    fold_splits,
+    per_class_splits,
+    public_splits,
+    random_splits,
+)
 from pygsage.errors import ConfigError
 from pygsage.spelling import parse_split
 
@@ -67,7 +74,7 @@ def check_parts(raw: RawGraph, config: TrainConfig, need_split: bool | None, scr
     return Parts(x, edge_index, labels, splits, node_id)
 
 
-def prepare(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
+def prepare_graph(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
     """The graph in RAM: checked, with the edges and the scaling that options ask for.
 
     Raises:
@@ -111,16 +118,15 @@ def in_order_of_ids(indptr: Tensor, indices: Tensor, edge_id: Tensor) -> Tensor:
 
 
 def choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split: bool) -> dict[str, Tensor]:
-    """The splits that `--split` asks for, checked.
-
-    Args:
-        need_split: False for a dataset that may have no split of its own, or several.
+    """The splits that `--split` and `--split-id` ask for, checked.
 
     Raises:
-        DatasetError, ConfigError: when there is none, or it cannot be used.
+        DatasetError, ConfigError: when there are none such.
     """
     kind, numbers = parse_split(config.split)
     y = labels.by_node
+    if kind == "folds":
+        return check_splits(raw, _fold(raw, labels, config, int(numbers[0]), need_split), y)
     if kind != "public":
         if config.split_id is not None:
             raise ConfigError(
@@ -148,6 +154,18 @@ def choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split
         raw.notes.append(f"The dataset has {num_splits} splits; shown is --split-id 0.")
         split_id = 0
     return public_splits(raw, y, split_id, labels.ignored)
+
+
+def _fold(raw: RawGraph, labels: Labels, config: TrainConfig, num_folds: int, need_split: bool) -> dict[str, Tensor]:
+    fold = 0 if config.split_id is None and not need_split else config.split_id
+    if fold is None or fold >= num_folds:
+        found = f"--split-id is {fold}" if fold is not None else "--split-id is missing"
+        raise ConfigError(
+            f"{found}, and --split {config.split} makes {num_folds} folds; expected a number from 0 to "
+            f"{num_folds - 1}.",
+            "Type for example --split-id 0.",
+        )
+    return fold_splits(raw, labels.by_node, num_folds, fold, config.seed)
 
 
 def with_splits(graph: Graph, config: TrainConfig, need_split: bool) -> Graph:

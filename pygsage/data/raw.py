@@ -27,6 +27,7 @@ class RawGraph:
         notes: Lines worth telling the user.
         node_id: The user's own id of each row of x, int `[N]`, or None; looked at for `--relabel` only.
         grouped: Of a graph of ours, in the place of `edge_index`: indptr, indices and edge_id, checked when made.
+        unit: What a row of y belongs to, in words: `node`, or `graph`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class RawGraph:
     splits: Mapping[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     node_id: Any = None
+    unit: str = "node"
     grouped: tuple[Any, Any, Any] | None = None
 
 

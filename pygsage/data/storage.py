@@ -26,6 +26,8 @@ from pygsage.memory.peak import undroppable_bytes
 from pygsage.memory.shapes import DatasetShape
 
 _MOST_FILES = 10_000  # that are looked at to see whether a recipe's or a class's data have changed
+GIVEN = "a graph given in Python"  # the name of a dataset that `pygsage.train` got as an object
+_OF_GRAPHS = ("digits-grid", "ogb-graphs", "store")  # what holds many graphs lies in a store of its own
 _OPTIONS = ("undirected", "self_loops", "normalize_features", "relabel", "task", "ignore_label")
 
 
@@ -79,13 +81,17 @@ def choose_storage(
     Raises:
         EnvironmentLimitError: when it would not fit there, with exit status 3 or 4 as `estimate-memory` has it.
     """
+    if config.dataset == GIVEN or parse_reference(config.dataset).kind in _OF_GRAPHS:
+        return Storage("memory")
     reference = parse_reference(config.dataset)
     folder = store_folder(config, reference)
     there = folder if reference.kind != "graph" else (reference.path or folder)
     machine, base_bytes, raw = read_machine(folder=there), undroppable_bytes(), None
     if reference.kind == "recipe" and shape is None:
         raw = _asked(config, reference)
-        shape = shape_of_raw(raw) if raw is not None else None
+        if raw is None:  # many graphs, or what the door explains
+            return Storage("memory")
+        shape = shape_of_raw(raw)
     is_built = is_current(folder, config, reference)
     if is_built:
         machine = replace(machine, disk_free_bytes=None)  # nothing is to be built
@@ -102,6 +108,8 @@ def choose_storage(
         if config.storage == "disk":
             return Storage("disk", None, folder, is_built=is_built, raw=raw)
         return Storage("memory", raw=raw)
+    if told.shape.num_graphs > 1:
+        return Storage("memory")
     if refuse:
         _refuse_what_does_not_fit(config, told)
     if "memory" in (config.storage, told.decision.storage if config.storage == "auto" else ""):
@@ -209,7 +217,7 @@ def _of_options(config: TrainConfig, reference: Reference) -> str:
     """The options that change what is stored, as the name of a folder, such as `undirected+split_id-2`."""
     told = []
     default = TrainConfig()
-    for name in (*_OPTIONS, "split_id"):
+    for name in (*_OPTIONS, *(["split_id"] if config.split == "public" else [])):
         value = getattr(config, name)
         if value != getattr(default, name):
             told.append(name if value is True else f"{name}-{value}")

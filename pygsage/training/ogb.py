@@ -9,7 +9,7 @@ from pygsage.distributed import World
 
 
 def ogb_metric(dataset: str) -> str | None:
-    """The name of the official score, `ogb_acc` or `ogb_rocauc`, or None for a dataset that is not OGB's."""
+    """The name of the official score, such as `ogb_acc` or `ogb_rocauc`, or None for a dataset that is not OGB's."""
     if not _is_ogb(dataset):
         return None
     from pygsage.data.ogb_package import ogb_entry
@@ -37,4 +37,4 @@ def score_with_ogb(dataset: str, y: Tensor, scores: Tensor, world: World) -> dic
 
 
 def _is_ogb(dataset: str) -> bool:
-    return dataset.startswith("ogbn-") and parse_reference(dataset).kind == "ogb"
+    return dataset.startswith("ogb") and parse_reference(dataset).kind in ("ogb", "ogb-graphs")

@@ -51,7 +51,7 @@ def read_ogb(
     """
     entry = ogb_entry(reference.text)
     layout = _layout(entry)
-    folder = _find(entry, _root(root, entry), offline, quiet)
+    folder = find_folder(entry, root, offline, quiet)
     missing = [name for name in layout.files() if not (folder / name).is_file()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -65,7 +65,7 @@ def read_ogb(
     except MemoryError as error:
         raise DatasetError(f"{folder} does not fit in memory ({error}); expected arrays that do.") from None
     _check_targets(folder / layout.y, y, entry)
-    splits = {key: _read_split(folder / layout.split / name) for key, name in _SPLIT_FILES.items()}
+    splits = {key: read_split(folder / layout.split / name) for key, name in _SPLIT_FILES.items()}
     notes = []
     if not (folder / entry.release_file).is_file():
         notes.append(f"{folder} has no {entry.release_file}: its files may be of another version.")
@@ -133,7 +133,13 @@ def _root(root: str | None, entry: OgbEntry) -> Path:
     return path
 
 
-def _find(entry: OgbEntry, root: Path, offline: bool, quiet: bool) -> Path:
+def find_folder(entry: OgbEntry, given_root: str | None, offline: bool, quiet: bool) -> Path:
+    """The dataset's folder, downloaded first if it is missing.
+
+    Raises:
+        DatasetError: when it is not there and cannot be downloaded.
+    """
+    root = _root(given_root, entry)
     for name in (f"{entry.folder}_pyg", entry.folder):
         if (root / name).is_dir():
             return root / name
@@ -252,7 +258,7 @@ def _read_count(path: Path, column: str | None = None) -> int:
                 f"{path} cannot be read ({sentence(error)}); expected a table with a column {column}.", _AGAIN
             ) from None
     if table.shape != (1, 1):
-        raise DatasetError(f"{path} counts {len(table)} graphs; expected one: many graphs are not trained yet.")
+        raise DatasetError(f"{path} counts {len(table)} graphs; expected one.")
     if table[0, 0] < 0:
         raise DatasetError(f"{path} counts {table[0, 0]}; expected a number from 0.", _AGAIN)
     return int(table[0, 0])
@@ -272,10 +278,15 @@ def _check_targets(path: Path, y: Tensor, entry: OgbEntry) -> None:
             )
 
 
-def _read_split(path: Path) -> Tensor:
+def read_split(path: Path) -> Tensor:
+    """The ids of a split's file, int64 [n].
+
+    Raises:
+        DatasetError: when it is no table of one column of whole numbers.
+    """
     table = read_table(path, dtype=np.int64)
     if table.shape[1] != 1:
-        raise DatasetError(f"{path} has {table.shape[1]} columns; expected one node id a row.")
+        raise DatasetError(f"{path} has {table.shape[1]} columns; expected one number a row.")
     return torch.from_numpy(table[:, 0])
 
 
@@ -283,7 +294,7 @@ def _read_binary(folder: Path, scratch: Path | None) -> tuple[Tensor, Tensor, Te
     data, labels = folder / "raw" / "data.npz", folder / "raw" / "node-label.npz"
     num_nodes, num_edges = (_read_array(data, f"num_{what}_list").flatten().tolist() for what in ("nodes", "edges"))
     if len(num_nodes) != 1 or len(num_edges) != 1:
-        raise DatasetError(f"{data} holds {len(num_nodes)} graphs; expected one: many graphs are not trained yet.")
+        raise DatasetError(f"{data} holds {len(num_nodes)} graphs; expected one.")
     x, edge_index = _read_array(data, "node_feat", scratch), _read_array(data, "edge_index", scratch)
     for key, size, expected in (("node_feat", len(x), num_nodes[0]), ("edge_index", edge_index.size(-1), num_edges[0])):
         if size != expected:

@@ -20,10 +20,11 @@ from pygsage.data.names import Reference
 from pygsage.data.raw import RawGraph
 from pygsage.data.recipe import Recipe
 from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
-from pygsage.data.take import raw_from_data
+from pygsage.data.take import ManyGraphs, raw_from_data
 from pygsage.errors import DatasetError, PygsageError
 
 _MODULE = "pygsage_recipe"
+_ONE = "expected one graph with node labels"
 _EXPECTED = "expected a class that derives from pygsage.Recipe"
 
 
@@ -34,13 +35,15 @@ def read_recipe(reference: Reference, root: str | None) -> RawGraph:
     in `sys.modules`, nor their folder in `sys.path`.
 
     Raises:
-        DatasetError: when the file has no such class or more than one, holds anything but one graph, or its code
-            raises: then with the file and line.
+        ManyGraphs: when it yields several.
+        DatasetError: when the file has no such class or more than one, or its code raises: then with the file and line.
     """
     with open_recipe(reference, root) as recipe:
         told = recipe.num_graphs
-        if told is not None and told != 1:
-            return raw_from_data(reference.text, reference.text, None, told)
+        if told is not None and told > 1:
+            raise ManyGraphs(f"{reference.text} holds {told} graphs; {_ONE}.")
+        if told == 0:
+            raise DatasetError(f"{reference.text}: num_graphs is 0; expected at least one graph.")
         graphs = recipe.graphs()
         if not isinstance(graphs, Iterator):
             raise DatasetError(
@@ -51,10 +54,7 @@ def read_recipe(reference: Reference, root: str | None) -> RawGraph:
         if data is None:
             raise DatasetError(f"{reference.text}: graphs() yielded no graph; expected one.")
         if next(graphs, None) is not None:
-            raise DatasetError(
-                f"{reference.text} yields more than one graph; expected one graph with node labels: datasets of "
-                "many graphs are not trained yet."
-            )
+            raise ManyGraphs(f"{reference.text} yields more than one graph; {_ONE}.")
         return raw_from_data(reference.text, reference.text, data)
 
 
