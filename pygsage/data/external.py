@@ -19,7 +19,7 @@ from pygsage.errors import EnvironmentLimitError
 from pygsage.native import core
 
 BLOCK_EDGES = 1 << 19  # read and dealt out at once
-RECORD_BYTES = 40  # RAM for an edge of the range that is sorted
+RECORD_BYTES = 36  # RAM for an edge of the range that is sorted
 UNDIRECTED_RECORD_BYTES = 64  # the same where duplicates are looked for
 
 

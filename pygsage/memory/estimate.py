@@ -28,7 +28,7 @@ LIBRARY_BYTES = 24 << 20  # what is left after the first steps besides: MKL's pa
 STREAM_BYTES = 64 << 20  # buffers of a streamed conversion
 BUILD_BYTES = 256 << 20  # RAM for sorting the edges of one graph that is built on disk
 BLOCK_BYTES = 40 << 20  # data/external.py: a block of edges while it is dealt out
-EDGE_BYTES_TO_SORT = (40, 64)  # data/external.py: RAM an edge; with --undirected
+EDGE_BYTES_TO_SORT = (36, 64)  # data/external.py: RAM an edge; with --undirected
 LOADER_BYTES_PER_EDGE = 16  # a stock NeighborLoader's own CSC
 
 
