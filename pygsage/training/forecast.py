@@ -24,7 +24,7 @@ def write_comparison(path: Path, storage: Storage | None, measured: PeakMemory, 
         way = storage.told.disk if storage.kind == "disk" else storage.told.memory
         estimated = {phase: way.first_rank_bytes(phase) for phase in way.phases()}
     content = {
-        "storage": storage.kind if storage is not None else "memory",
+        "storage": storage.kind if storage is not None and storage.told is not None else None,
         "num_ranks": num_ranks,
         "of_first_rank": {
             "estimated_bytes": {**estimated, "peak": max(estimated.values(), default=None)},

@@ -78,8 +78,11 @@ class Whole(InMemoryDataset):
 print(len(Whole(sys.argv[2])))
 """
 OPEN = """
-import sys, pygsage
-ds = pygsage.open_dataset(sys.argv[1], sys.argv[2], storage="auto")
+import importlib.util, sys, pygsage
+spec = importlib.util.spec_from_file_location("recipe", sys.argv[1])
+recipe = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(recipe)
+ds = pygsage.open_dataset(recipe.Large(sys.argv[2]), storage="auto")
 print(type(ds).__name__, len(ds), ds[len(ds) - 1])
 """
 
@@ -248,6 +251,7 @@ def under_cap(command: list[str], cap_bytes: int, folder: Path) -> dict[str, Any
         "group_peak_bytes": peak,
         "seconds": round(time.perf_counter() - start, 1),
         "chosen": chosen,
+        "lines": errors[:2],
         "last_line": (job.stdout.strip().splitlines() or [""])[-1],
         "errors": errors[-3:],
     }
