@@ -339,3 +339,6 @@ def test_c087_whole_graphs_belong_to_splits_of_nodes(tmp_path: Path) -> None:
     result = train(parts, run_dir=str(tmp_path / "run"), **{**SMALL, "split": "public"})
     assert (result.val["num_nodes"], result.test["num_nodes"]) == (3, 4)
     assert predict(tmp_path / "run", "all", data=parts).shape == (9, 2)
+    parts[1].edge_index = torch.tensor([[0], [3]])  # would lead into the next graph
+    with pytest.raises(DatasetError, match="graph 1: edge 0 of edge_index is 0 -> 3, and the graph has 3 nodes"):
+        train(parts, run_dir=str(tmp_path / "no"), **{**SMALL, "split": "public"})
