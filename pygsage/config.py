@@ -253,6 +253,12 @@ class ConvertConfig:
         "refuse", "when some graphs lack an attribute: refuse, or keep it missing there"
     )
     on_error: Literal["stop", "skip"] = option("stop", "at a graph that cannot be written: stop, or skip it")
+    undirected: bool = option(False, "of one graph: add the reverse of every edge")
+    self_loops: bool = option(False, "of one graph: add an edge from each node to itself where there is none")
+    normalize_features: bool = option(False, "of one graph: scale features as PyG's NormalizeFeatures")
+    relabel: bool = option(False, "of one graph: node ids are any whole numbers, as for train")
+    split_id: int | None = option(None, "of one graph: which of the dataset's splits, when it has several")
+    memory_limit: str | None = option(None, "RAM that the job may take, such as 8GiB (default: what is available)")
     offline: bool = option(False, "never use the network")
     trust_pickle: bool = option(False, "read .pt files that can run code when they are read")
     quiet: bool = option(False, "print nothing but errors")

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,11 @@ def _source(config: ConvertConfig) -> Iterator[Any]:
         found = open_ogb_graphs(reference, config.root, offline=config.offline, quiet=config.quiet)
         yield found.graphs_with_splits()
     elif reference.kind == "recipe":
-        from pygsage.data.sources.recipe import open_recipe
+        from pygsage.data.sources.recipe import holds_one_graph, open_recipe
 
+        if config.backend == "columnar" and holds_one_graph(reference, config.root):
+            yield None
+            return
         with open_recipe(reference, config.root) as recipe:
             yield recipe
     else:
@@ -96,18 +100,29 @@ def _source(config: ConvertConfig) -> Iterator[Any]:
 
 
 def _save_graph(config: ConvertConfig, out: Path) -> dict[str, Any]:
-    from pygsage.data.open import open_graph
+    from pygsage.data.graph_build import build_graph
+    from pygsage.data.names import parse_reference
+    from pygsage.data.open import read_source
+    from pygsage.data.storage import check_build, fingerprint_of
     from pygsage.errors import ConfigError
 
     if config.backend != "columnar":
         raise ConfigError(
             f"{config.dataset} is one graph, which --backend {config.backend} does not hold.", "Leave it out."
         )
-    named = TrainConfig(
-        dataset=config.dataset, root=config.root, offline=config.offline, trust_pickle=config.trust_pickle
+    shared = {f.name for f in fields(ConvertConfig)} & {f.name for f in fields(TrainConfig)}
+    named = TrainConfig(**{name: getattr(config, name) for name in shared})
+    budget = check_build(named, out)
+    graph = build_graph(
+        lambda scratch: read_source(named, scratch),
+        named,
+        out,
+        fingerprint_of(named, parse_reference(named.dataset)),
+        need_split=False,
+        budget_bytes=budget,
+        overwrite=config.overwrite,
+        unfinished="resume" if config.resume else "restart" if config.overwrite else "refuse",
     )
-    graph = open_graph(named, need_split=False)
-    graph.save(out)
     told = {"num_graphs": 1, "backend": "columnar", "skipped": [], "notes": list(graph.notes)}
     return {"store": str(out), **told, "bytes": _size(out)}
 

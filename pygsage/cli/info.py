@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pygsage.cli.parser import parse
 from pygsage.config import LOWER_IS_BETTER, InfoConfig, TrainConfig, read_config_file
-from pygsage.errors import ConfigError, RunError
+from pygsage.errors import RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -158,8 +158,8 @@ def describe_folder(folder: Path, verify: bool = False) -> dict[str, Any]:
     if is_store(folder):
         return describe_store(folder, verify)
     if verify:
-        raise ConfigError(f"--verify goes with a store of many graphs; {folder} is none.", "Leave --verify out.")
-    return {**_describe(Graph.open(folder)), "folder": str(folder)}
+        Graph.verify(folder)
+    return {**_describe(Graph.open(folder)), "folder": str(folder), **({"verified": True} if verify else {})}
 
 
 def describe_dataset(config: InfoConfig) -> dict[str, Any]:
@@ -289,6 +289,8 @@ def dataset_text(answer: dict[str, Any]) -> str:
         lines.append(f"  {name:<11} {array['dtype']} {shape}, {_size(array['bytes'])}")
     lines += _table(answer)
     lines += [f"note: {note}" for note in answer["notes"]]
+    if answer.get("verified"):
+        lines.append("verified     every byte is as it was written")
     return "\n".join(lines)
 
 

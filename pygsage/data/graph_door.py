@@ -14,7 +14,7 @@ from pygsage.data.checks import INTEGERS
 from pygsage.data.graph_reader import GraphReader, GraphsRead, rows_error
 from pygsage.data.graph_set import MOST_DEGREES, Changes, Features, GraphSet
 from pygsage.data.labels import check_targets
-from pygsage.data.open import choose_splits
+from pygsage.data.prepare import choose_splits
 from pygsage.data.raw import SPLITS, RawGraph
 from pygsage.data.schema import Column
 from pygsage.data.take import SPLIT_KEYS

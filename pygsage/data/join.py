@@ -12,7 +12,7 @@ from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.data.graph_door import check_edge_ids, split_of_words
 from pygsage.data.graph_reader import GraphReader
-from pygsage.data.open import prepare_graph
+from pygsage.data.prepare import prepare_graph
 from pygsage.data.raw import RawGraph
 from pygsage.data.take import SPLIT_KEYS
 from pygsage.errors import DatasetError

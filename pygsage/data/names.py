@@ -78,7 +78,7 @@ _HOW_TO_NPZ = "Save its arrays with numpy.savez('graph.npz', x=â€¦, edge_index=â
 class Reference:
     """A dataset that a user named: its kind, and the parts of the name that this kind has."""
 
-    kind: Literal["digits", "digits-grid", "npz", "ogb", "ogb-graphs", "pt", "pyg", "recipe", "store"]
+    kind: Literal["digits", "digits-grid", "graph", "npz", "ogb", "ogb-graphs", "pt", "pyg", "recipe", "store"]
     text: str
     path: Path | None = None
     class_name: str = ""
@@ -105,6 +105,8 @@ def parse_reference(text: str) -> Reference:
     if recipe:
         return _parse_recipe(text, *recipe.groups())
     path = Path(os.path.expanduser(text))  # os.path never raises, whatever a user types; Path does
+    if _is_graph(path):
+        return Reference("graph", text, path=path)
     if _is_store(path):
         return Reference("store", text, path=path)
     if os.path.isdir(path):
@@ -202,6 +204,15 @@ def _near_file(path: Path, pattern: str) -> str:
         return f"The folder {path.parent} does not exist either."
     near = get_close_matches(path.name, sorted(p.name for p in path.parent.glob(pattern)), n=1)
     return f"Did you mean {path.parent / near[0]}?" if near else ""
+
+
+def _is_graph(path: Path) -> bool:
+    """Whether a folder is that of one graph, which `pygsage convert` wrote."""
+    try:
+        with open(path / "manifest.json", "rb") as file:
+            return b'"pygsage-graph"' in file.read(256)
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return False
 
 
 def _folder(text: str, path: Path) -> DatasetError:

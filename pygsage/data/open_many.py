@@ -20,13 +20,21 @@ from pygsage.data.names import Reference, parse_reference, short_name
 from pygsage.data.open import GIVEN, graph_from_data, open_graph
 from pygsage.data.raw import RawGraph
 from pygsage.data.recipe_dataset import choose_storage
+from pygsage.data.storage import Storage
 from pygsage.data.take import ManyGraphs
 from pygsage.errors import ConfigError, DatasetError
 
 Opened = Graph | GraphSet
 
 
-def open_data(config: TrainConfig, stack: ExitStack, given: Any = None, *, need_split: bool = True) -> Opened:
+def open_data(
+    config: TrainConfig,
+    stack: ExitStack,
+    given: Any = None,
+    *,
+    need_split: bool = True,
+    storage: Storage | None = None,
+) -> Opened:
     """Reads, checks and prepares what a run trains on.
 
     Graphs that lie in no store yet are written to one first, one at a time: beside the files that a PyG class or OGB
@@ -37,6 +45,7 @@ def open_data(config: TrainConfig, stack: ExitStack, given: Any = None, *, need_
         stack: Closed when the data are no longer used.
         given: A dataset in Python in the place of the one that is named.
         need_split: As for `open_graph`.
+        storage: As for `open_graph`: where one graph is held.
 
     Raises:
         DatasetError: when it cannot be read, or is not what can be trained.
@@ -51,7 +60,7 @@ def open_data(config: TrainConfig, stack: ExitStack, given: Any = None, *, need_
     if reference.kind in ("digits-grid", "ogb-graphs", "store"):
         return opening.named(reference)
     try:
-        return open_graph(config, need_split=need_split)
+        return open_graph(config, need_split=need_split, storage=storage)
     except ManyGraphs as found:
         if reference.kind not in ("pyg", "recipe"):
             raise

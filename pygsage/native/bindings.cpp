@@ -17,6 +17,7 @@
 #include "fetch.h"
 #include "hetero.h"
 #include "memory.h"
+#include "prefetch.h"
 #include "ragged.h"
 #include "sampler.h"
 
@@ -146,6 +147,15 @@ nb::tuple sample_hetero(std::vector<std::int64_t> num_nodes, std::vector<Input<s
   return nb::make_tuple(nodes, nb::cast(result.num_nodes), hops);
 }
 
+using Rows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void will_need(Rows array, Input<std::int64_t> rows) {
+  nb::gil_scoped_release release;
+  pygsage::will_need(array.data(), array.shape(1) * array.itemsize(), static_cast<std::int64_t>(array.shape(0)),
+                     rows.data(), rows.size());
+}
+
+void at_random(Rows array) { pygsage::at_random(array.data(), array.nbytes()); }
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using AnyOutput = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
@@ -245,6 +255,10 @@ NB_MODULE(_core, m) {
         "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleDoc);
   m.def("sample", &sample<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
         "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24);
+  m.def("will_need", &will_need, "array"_a.noconvert(), "rows"_a.noconvert(),
+        "Asks the disk for rows [n] int64 of a mapped array [N, F], without waiting; ascending ones cost least.");
+  m.def("at_random", &at_random, "array"_a.noconvert(),
+        "Tells the kernel that a mapped array [N, F] is touched in no order, so that it reads no more than that.");
   m.def("sample_hetero", &sample_hetero, "num_nodes"_a, "seeds"_a.noconvert(), "indptrs"_a.noconvert(),
         "indices"_a.noconvert(), "types"_a, "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24,
         kSampleHeteroDoc);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,13 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pygsage.data.cold import cold_rows
 from pygsage.errors import DatasetError, EnvironmentLimitError
+from pygsage.nn.needed import edges_of, needed_rows, row_chunks
 from pygsage.nn.sage import GraphSAGE, aggregate
 
 if TYPE_CHECKING:
     from pygsage.distributed import World
 
-ROWS_AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 13
+_GATHERED_VALUES = 1 << 23  # of float16 rows, and of rows on the disk, at once
 
 
 def layerwise_inference(
@@ -29,31 +32,40 @@ def layerwise_inference(
     *,
     world: World | None = None,
     scratch: str | Path | None = None,
-    edge_budget: int = 1 << 20,
+    edge_budget: int = 1 << 18,
     device: str | torch.device | None = None,
     last_hidden: bool = False,
+    wanted: Tensor | None = None,
+    cold: bool = False,
 ) -> Tensor:
     """The output of `model` for all nodes, as its full-batch forward in `eval()` mode gives, in order of node id.
 
     Args:
         model: A `GraphSAGE`, or a wrapper such as DDP that has it as `module`; it is called without the wrapper.
-        x: Floating [N, F], resident or mapped from a file. The neighbours are aggregated where it lies.
+        x: Floating [N, F], of the model's dtype or float16, resident or mapped from a file. The neighbours are
+            aggregated where it lies.
         indptr: int64 [N + 1]: where each node's in-neighbours begin in `indices`.
         indices: int32 or int64 [E].
         world: When given, the rows are split over the ranks of this machine, which all have to call this.
-        scratch: A folder on this machine that its ranks share; needed when there are several.
+        scratch: A folder on this machine that its ranks share; needed when there are several. Where it is given, the
+            layers' outputs are files there, which need no RAM that the kernel cannot take back.
         edge_budget: The most edges that are aggregated at once; a node with more neighbours is done in parts.
         device: Where the linear maps run (default: where the model is).
         last_hidden: Return the last hidden layer, before the last convolution, instead of the output.
+        wanted: int64 [n]: the only nodes whose outputs are used; those of others are then undefined, and are not
+            computed where the wanted ones do not need them.
+        cold: `x` is mapped from a file that does not fit in RAM: rows are asked for ahead, and in order.
 
     Returns:
         [N, out_channels], or [N, hidden_channels], of the model's dtype. In one process it lies beside `x`; with
-        several ranks it is mapped copy-on-write from a file without a name, and whole on each of them.
+        several ranks, or with `scratch`, it is mapped copy-on-write from a file without a name, and whole on each of
+        them.
 
     Raises:
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
 
-    Costs two arrays of N x width for all ranks together, and (edge budget + 65,536 rows) x width at most besides;
+    Costs two arrays of N x width for all ranks together (of wanted nodes and what they need, only those rows are
+    touched), and (edge budget + 8,192 rows) x width at most besides;
     no messages of E x width.
     """
     sage = _unwrapped(model)
@@ -66,20 +78,26 @@ def layerwise_inference(
     sage.eval()
     try:
         first, last = arrays.own_rows(indptr)
+        needed = needed_rows(indptr, indices, wanted, num_layers)
+        gather = _Gather(sage.aggr, edge_budget, cold)
         inputs = x
         for layer in range(num_layers):
             outputs = arrays.next(sage.convs[layer].out_channels)
+            own = needed[layer]
+            chunks: Iterable[slice | Tensor] = (slice(*ends) for ends in _chunks(indptr, first, last, edge_budget))
+            if own is not None:
+                chunks = arrays.chunks_of(own, indptr, edge_budget)
             with torch.inference_mode():
-                for begin, end in _chunks(indptr, first, last, edge_budget):
-                    neighbours = _aggregate_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget)
+                for some in chunks:
+                    neighbours = gather.aggregate(inputs, indptr, indices, some)
                     rows = sage.combine(
                         layer,
                         neighbours.to(device=device, dtype=parameter.dtype),
-                        inputs[begin:end].to(device=device, dtype=parameter.dtype),
+                        gather.rows(inputs, some).to(device=device, dtype=parameter.dtype),
                     )
                     if layer < sage.num_layers - 1:
                         rows = torch.relu_(sage.normalize(layer, rows))
-                    outputs[begin:end] = rows
+                    outputs[some] = rows.to(outputs.device)
             arrays.finish()
             inputs = outputs
         return arrays.result() if num_layers else x.to(parameter.dtype)
@@ -126,25 +144,64 @@ def _chunks(indptr: Tensor, first: int, last: int, edge_budget: int) -> Iterator
         begin = end
 
 
-def _aggregate_rows(
-    x: Tensor, indptr: Tensor, indices: Tensor, begin: int, end: int, aggr: str, edge_budget: int
-) -> Tensor:
-    edge, edge_end = int(indptr[begin]), int(indptr[end])
-    if edge_end - edge <= edge_budget:
-        offsets = (indptr[begin : end + 1] - edge).to(x.device, indices.dtype)
-        return aggregate(x, offsets, indices[edge:edge_end].to(x.device), aggr)
-    # One node with more neighbours than the budget.
-    total: Tensor | None = None
-    for part in range(edge, edge_end, edge_budget):
-        some = indices[part : min(part + edge_budget, edge_end)].to(x.device)
-        offsets = torch.tensor([0, len(some)], dtype=indices.dtype, device=x.device)
-        row = aggregate(x, offsets, some, "max" if aggr == "max" else "sum").double()
-        if total is None:
-            total = row
+class _Gather:
+    """Reads rows of an array and aggregates those of neighbours, where the array lies."""
+
+    def __init__(self, aggr: str, edge_budget: int, cold: bool) -> None:
+        self.aggr, self.edge_budget = aggr, edge_budget
+        self.is_cold = cold
+
+    def rows(self, x: Tensor, some: slice | Tensor) -> Tensor:
+        """Some rows, as they are."""
+        if not self.is_cold:
+            return x[some]
+        ids = torch.arange(some.start, some.stop) if isinstance(some, slice) else some
+        return torch.from_numpy(cold_rows(x.numpy(), ids.numpy()))
+
+    def aggregate(self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor) -> Tensor:
+        """The aggregate of the in-neighbours of some rows, which are within the budget or a single one."""
+        if isinstance(some, slice):
+            begin, end = some.start, some.stop
+        elif len(some) == 1:
+            begin = int(some)
+            end = begin + 1
         else:
-            total = torch.maximum(total, row) if aggr == "max" else total + row
-    assert total is not None
-    return (total / (edge_end - edge) if aggr == "mean" else total).to(x.dtype)
+            offsets, neighbours = next(edges_of(indptr, indices, some))
+            return self._sum_up(x, offsets.to(x.device, indices.dtype), neighbours.to(x.device), self.aggr)
+        edge, edge_end = int(indptr[begin]), int(indptr[end])
+        if edge_end - edge <= self.edge_budget:
+            offsets = (indptr[begin : end + 1] - edge).to(x.device, indices.dtype)
+            return self._sum_up(x, offsets, indices[edge:edge_end].to(x.device), self.aggr)
+        # One node with more neighbours than the budget.
+        total: Tensor | None = None
+        for part in range(edge, edge_end, self.edge_budget):
+            piece = indices[part : min(part + self.edge_budget, edge_end)].to(x.device)
+            offsets = torch.tensor([0, len(piece)], dtype=indices.dtype, device=x.device)
+            row = self._sum_up(x, offsets, piece, "max" if self.aggr == "max" else "sum").double()
+            if total is None:
+                total = row
+            else:
+                total = torch.maximum(total, row) if self.aggr == "max" else total + row
+        assert total is not None
+        whole = total / (edge_end - edge) if self.aggr == "mean" else total
+        return whole.to(torch.promote_types(x.dtype, torch.float32))
+
+    def _sum_up(self, x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
+        """`aggregate`; of float16 rows, and of rows on the disk, after they were gathered and widened in pieces."""
+        if x.dtype != torch.float16 and not self.is_cold:
+            return aggregate(x, indptr, indices, aggr)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        found = torch.empty(len(indptr) - 1, x.shape[1], dtype=wide, device=x.device)
+        at_once = max(1, _GATHERED_VALUES // x.shape[1])
+        begin, last = 0, len(indptr) - 1
+        while begin < last:
+            edge = int(indptr[begin])
+            end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
+            ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
+            rows = self.rows(x, ids.to(torch.int64)).to(wide)
+            found[begin:end] = aggregate(rows, indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr)
+            begin = end
+        return found
 
 
 def _reserve(path: Path) -> None:
@@ -173,11 +230,17 @@ class _Arrays:
         self.dtype = dtype
         self.device = device
         self.world = world if world is not None and world.local_size > 1 and num_rows > 0 else None
+        self.in_files = num_rows > 0 and (self.world is not None or scratch is not None)
         if self.world is not None and scratch is None:
             raise DatasetError("several ranks share the arrays of an inference; expected a scratch folder for them.")
         self.scratch = Path(scratch) if scratch is not None else Path()
         self.live: list[tuple[Tensor, Path | None]] = []  # what the last layer reads, what it writes
         self.num_made = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process makes and removes the files."""
+        return self.world is None or self.world.local_rank == 0
 
     def own_rows(self, indptr: Tensor) -> tuple[int, int]:
         """This rank's rows, so that all have about the same number of edges and rows together."""
@@ -192,6 +255,14 @@ class _Arrays:
         size = self.world.local_size
         return bound(self.world.local_rank), bound(self.world.local_rank + 1)
 
+    def chunks_of(self, rows: Tensor, indptr: Tensor, edge_budget: int) -> Iterator[Tensor]:
+        """This rank's share of some rows, piece by piece."""
+        if self.world is not None:
+            rank, size = self.world.local_rank, self.world.local_size
+            rows = rows[len(rows) * rank // size : len(rows) * (rank + 1) // size]
+        for begin, end in row_chunks(indptr, rows, edge_budget, ROWS_AT_ONCE):
+            yield rows[begin:end]
+
     def next(self, width: int) -> Tensor:
         """The array for the next layer's output; the one before the last is used again where its width fits."""
         old = self.live.pop(0) if len(self.live) == 2 else None
@@ -201,7 +272,7 @@ class _Arrays:
         if old is not None:
             self._remove(old[1])
             del old  # its memory, before more is taken
-        if self.world is None:
+        if not self.in_files:
             array, path = torch.empty(self.num_rows, width, dtype=self.dtype, device=self.device), None
         else:
             path = self.scratch / f"layer-{self.num_made}.npy"
@@ -211,8 +282,7 @@ class _Arrays:
         return array
 
     def _mapped(self, path: Path, width: int) -> Tensor:
-        assert self.world is not None
-        if self.world.local_rank == 0:
+        if self.is_first:
             try:
                 self.scratch.mkdir(exist_ok=True)  # no parents: a run directory that was deleted must not come back
             except OSError as error:
@@ -221,7 +291,7 @@ class _Arrays:
             numpy_dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
             np.lib.format.open_memmap(path, "w+", numpy_dtype, (self.num_rows, width))
             _reserve(path)
-        self.world.local_barrier()
+        self.finish()
         return torch.from_numpy(np.lib.format.open_memmap(path, "r+"))
 
     def finish(self) -> None:
@@ -231,10 +301,10 @@ class _Arrays:
 
     def result(self) -> Tensor:
         array, path = self.live[-1]
-        if path is None or self.world is None:
+        if path is None:
             return array
         array = torch.from_numpy(np.lib.format.open_memmap(path, "c"))  # a rank that writes to it changes no other's
-        self.world.local_barrier()  # all have it open before its name goes
+        self.finish()  # all have it open before its name goes
         return array
 
     def close(self) -> None:
@@ -243,5 +313,5 @@ class _Arrays:
         self.live.clear()
 
     def _remove(self, path: Path | None) -> None:
-        if path is not None and self.world is not None and self.world.local_rank == 0:
+        if path is not None and self.is_first:
             path.unlink(missing_ok=True)

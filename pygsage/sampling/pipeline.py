@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pygsage.data.cold import cold_rows
 from pygsage.data.graph import Graph
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sample import Block
@@ -128,6 +130,7 @@ class NodeBatches:
         self, graph: Graph, seeds: Tensor, sampler: NeighborSampler, seed_weights: Tensor | None = None
     ) -> None:
         self._x = graph.x.numpy()
+        self._rows = cold_rows if graph.is_cold else partial(np.take, axis=0)
         self._y = graph.y
         self._seeds = seeds
         self._seed_weights = seed_weights
@@ -140,7 +143,7 @@ class NodeBatches:
         n_id, blocks = self._sampler.sample_blocks(seeds, epoch, shard.step)
         sampled = time.perf_counter()
         # NumPy gathers with one thread and without the GIL; torch would start a second pool of threads here.
-        x = torch.from_numpy(np.take(self._x, n_id.numpy(), axis=0))
+        x = torch.from_numpy(self._rows(self._x, n_id.numpy())).float()  # of float16, which a store may hold
         y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
         stream = stream_of(self._sampler.seed, epoch, shard.step)

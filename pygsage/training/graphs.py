@@ -131,7 +131,13 @@ class GraphProblem(Problem):
         return _forward(model, batch.graphs, batch.stream)
 
     def predictor(
-        self, model: nn.Module, world: World, scratch: Path | None = None, *, embeddings: bool = False
+        self,
+        model: nn.Module,
+        world: World,
+        scratch: Path | None = None,
+        *,
+        embeddings: bool = False,
+        wanted: Tensor | None = None,
     ) -> Callable[[Tensor | slice], Tensor]:
         """Computes the graphs that are asked for, some tens of thousands of nodes and edges at a time."""
 

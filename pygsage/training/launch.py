@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pygsage.config import TrainConfig
 from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
+from pygsage.data.storage import choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
 from pygsage.memory.machine import read_machine
@@ -79,10 +80,16 @@ def dry_run(config: TrainConfig) -> list[str]:
         PygsageError: as `train`.
     """
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
+    storage = choose_storage(config, len(devices))
     with ExitStack() as stack:
-        problem = open_problem(config, stack)
+        if storage.folder is not None and not storage.is_built:
+            folder = stack.enter_context(TemporaryDirectory(prefix=".pygsage-", dir=existing_folder(storage.folder)))
+            problem = open_problem(config, stack, storage=replace(storage, folder=Path(folder) / "graph"))
+        else:
+            problem = open_problem(config, stack, storage=storage)
         check_options(config, problem)
         num_weights = sum(p.numel() for p in problem.build_model(config).parameters())
         names = ", ".join(str(device) for device in devices)
         last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]
-        return [*plan(config, problem, len(devices)), *last]
+        first = [storage.sentence()] if storage.folder is not None else []
+        return [*first, *plan(config, problem, len(devices)), *last]

@@ -115,7 +115,7 @@ class Trainer:
         self.progress = progress
         self.memory = memory
         self.scratch = scratch
-        self.metric = choose_metric(config, problem.data, ogb_metric(config.dataset))
+        self.metric = choose_metric(config, problem.data, ogb_metric(problem.data.name))
         self.optimizer = build_optimizer(config, model)
         self.scheduler = build_scheduler(config, self.optimizer, len(pipeline), self.metric in LOWER_IS_BETTER)
         self.statistics = RunningStatistics(model)
@@ -220,7 +220,8 @@ class Trainer:
 
     def _evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
         data, world = self.problem.data, self.world
-        predict = self.problem.predictor(self.model, world, self.scratch)
+        wanted = torch.cat([data.splits[split] for split in splits])
+        predict = self.problem.predictor(self.model, world, self.scratch, wanted=wanted)
         results = {}
         for split in splits:
             ids = data.splits[split]
@@ -228,7 +229,7 @@ class Trainer:
             scores, y = predict(mine), data.y[mine]
             count = build_scores(data)
             count.update(scores, y)
-            official = score_with_ogb(self.config.dataset, y, scores, world)
+            official = score_with_ogb(self.problem.data.name, y, scores, world)
             found = count.compute(world)
             found[f"num_{self.problem.unit}s"] = found.pop("num_nodes")  # what was scored, by its name
             results[split] = {**official, **found}

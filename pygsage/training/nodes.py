@@ -66,9 +66,15 @@ class NodeProblem(Problem):
         return cast(GraphSAGE, model).forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
 
     def predictor(
-        self, model: nn.Module, world: World, scratch: Path | None = None, *, embeddings: bool = False
+        self,
+        model: nn.Module,
+        world: World,
+        scratch: Path | None = None,
+        *,
+        embeddings: bool = False,
+        wanted: Tensor | None = None,
     ) -> Callable[[Tensor | slice], Tensor]:
-        """Computes all nodes at once over all their neighbours, and then looks them up."""
+        """Computes all nodes, or those that are wanted, at once over all their neighbours, and then looks them up."""
         graph = self.graph
         outputs = layerwise_inference(
             model,
@@ -79,6 +85,8 @@ class NodeProblem(Problem):
             scratch=scratch,
             device=world.device,
             last_hidden=embeddings,
+            wanted=wanted,
+            cold=graph.is_cold,
         )
         return lambda nodes: outputs[nodes]
 

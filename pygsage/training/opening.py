@@ -13,9 +13,9 @@ from pygsage.data.graph import FORMAT as GRAPH_FORMAT
 from pygsage.data.graph import VERSION as GRAPH_VERSION
 from pygsage.data.graph import Graph
 from pygsage.data.graph_set import FORMAT, VERSION, GraphSet
-from pygsage.data.names import parse_reference
-from pygsage.data.open import GIVEN
 from pygsage.data.open_many import open_data
+from pygsage.data.prepare import with_splits
+from pygsage.data.storage import Storage
 from pygsage.training.graphs import GraphProblem
 from pygsage.training.nodes import NodeProblem
 from pygsage.training.problem import Problem
@@ -23,33 +23,35 @@ from pygsage.training.problem import Problem
 Opened = Callable[[ExitStack], Problem]  # the stack closes what has to live as long as the problem
 
 
-def open_problem(config: TrainConfig, stack: ExitStack, given: Any = None) -> Problem:
+def open_problem(config: TrainConfig, stack: ExitStack, given: Any = None, storage: Storage | None = None) -> Problem:
     """Opens the dataset that the options name.
 
     Args:
         stack: Closed by the caller when the problem is no longer used.
         given: A dataset in Python that takes its place.
+        storage: Where one graph is held; None for RAM.
 
     Raises:
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    return problem_of(open_data(config, stack, given))
+    return problem_of(open_data(config, stack, given, storage=storage))
 
 
-def is_of_graphs(config: TrainConfig) -> bool:
-    """Whether the name of the dataset alone says that it holds many graphs."""
-    return config.dataset != GIVEN and parse_reference(config.dataset).kind in ("digits-grid", "ogb-graphs", "store")
-
-
-def problem_in(folder: Path) -> Problem:
+def problem_in(folder: Path, config: TrainConfig | None = None) -> Problem:
     """Opens what `TrainingData.save` wrote.
+
+    Args:
+        config: Options whose `--split` takes the place of a graph's own.
 
     Raises:
         DatasetError: when it is damaged.
     """
     kind = read_manifest(folder, {GRAPH_FORMAT: GRAPH_VERSION, FORMAT: VERSION})["format"]
-    return problem_of(GraphSet.open(folder) if kind == FORMAT else Graph.open(folder))
+    if kind == FORMAT:
+        return problem_of(GraphSet.open(folder))
+    graph = Graph.open(folder)
+    return problem_of(with_splits(graph, config, need_split=True) if config is not None else graph)
 
 
 def problem_of(data: Graph | GraphSet) -> Problem:

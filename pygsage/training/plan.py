@@ -18,7 +18,7 @@ def check_options(config: TrainConfig, problem: Problem) -> None:
     """
     data = problem.data
     problem.check(config)
-    choose_metric(config, data, ogb_metric(config.dataset))
+    choose_metric(config, data, ogb_metric(data.name))
     if config.class_weights and data.task != "classes":
         raise ConfigError(
             f"--class-weights needs classes, and {data.name} has labels of the task {data.task}.",
@@ -48,7 +48,7 @@ def plan(config: TrainConfig, problem: Problem, num_procs: int, global_batch_siz
         "regression": "squared error of the known labels",
     }[data.task] + (", weighted by class" if config.class_weights else "")
     schedule = "" if config.scheduler == "none" else f", {config.scheduler} schedule"
-    metric = choose_metric(config, data, ogb_metric(config.dataset))
+    metric = choose_metric(config, data, ogb_metric(data.name))
     lines = [
         f"{data.name}: {about.size}, {labels}; {splits}",
         f"model: {about.model}, hidden {config.hidden}, "

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from pygsage.config import Split, TrainConfig
+from pygsage.data.storage import choose_storage
 from pygsage.distributed import World
 from pygsage.errors import DatasetError, RunError
 from pygsage.training.checkpoint import load_checkpoint, load_weights
@@ -57,7 +59,8 @@ def predict(
     config = TrainConfig().with_values({**values, **moved, **how}, str(path / "config.yaml"))
     best = load_checkpoint(path / "best.pt", BEST_KEYS)
     with ExitStack() as stack:
-        problem = open_problem(config, stack, data)
+        storage = choose_storage(config, 1, refuse=False) if data is None else None
+        problem = open_problem(config, stack, data, storage)
         found = problem.data
         if (best["in_channels"], best["out_channels"]) != (found.num_features, found.num_outputs):
             raise RunError(
@@ -73,4 +76,8 @@ def predict(
         model = problem.build_model(config)
         load_weights(model, best["model"], path / "best.pt")
         ids = slice(None) if split == "all" else found.splits[split]
-        return problem.predictor(model.eval(), World(), embeddings=embeddings)(ids).numpy()
+        scratch = None
+        if storage is not None and storage.kind == "disk":
+            scratch = Path(stack.enter_context(TemporaryDirectory(prefix=".scratch-", dir=path)))
+        wanted = None if isinstance(ids, slice) else ids
+        return problem.predictor(model.eval(), World(), scratch, embeddings=embeddings, wanted=wanted)(ids).numpy()

@@ -138,7 +138,13 @@ class Problem(ABC):
 
     @abstractmethod
     def predictor(
-        self, model: nn.Module, world: World, scratch: Path | None = None, *, embeddings: bool = False
+        self,
+        model: nn.Module,
+        world: World,
+        scratch: Path | None = None,
+        *,
+        embeddings: bool = False,
+        wanted: Tensor | None = None,
     ) -> Callable[[Tensor | slice], Tensor]:
         """A function from int64 numbers [n], or a slice of all, to outputs [n, C], or embeddings [n, hidden].
 
@@ -147,6 +153,7 @@ class Problem(ABC):
 
         Args:
             scratch: A folder that the ranks of this machine share; needed when there are several.
+            wanted: int64 numbers [n], the same on every rank: no others will be asked for.
         """
 
 

@@ -15,16 +15,17 @@ import numpy as np
 import torch
 
 from pygsage.config import TrainConfig
+from pygsage.data.storage import choose_storage
 from pygsage.distributed import World, cores_per_process
 from pygsage.errors import RunError, Stopped
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.checkpoint import load_checkpoint, load_weights, write_atomically
-from pygsage.training.forecast import forecast, sentence_of, write_comparison
+from pygsage.training.forecast import estimated_peak_bytes, write_comparison
 from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
-from pygsage.training.opening import Opened, is_of_graphs, open_problem, problem_in
+from pygsage.training.opening import Opened, open_problem, problem_in
 from pygsage.training.plan import check_options, plan
 from pygsage.training.problem import Problem
 from pygsage.training.report import Report
@@ -52,14 +53,17 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         # The first rank of each machine opens the dataset, so that a mistake is found before anything is made.
         if world.is_main:
             Run.check(config)
-        problem, told = None, None
+        problem, storage = None, None
         if world.is_local_main:
-            told = forecast(config, world.local_size) if opened is None and not is_of_graphs(config) else None
+            storage = choose_storage(config, world.local_size) if opened is None else None
+            # What is built on disk takes a while: where and why is said first. Else a mistake is all that is said.
+            if storage is not None and storage.folder is not None:
+                report.line(storage.sentence())
             with memory.phase("read"):
-                problem = opened(stack) if opened else open_problem(config, stack)
+                problem = opened(stack) if opened else open_problem(config, stack, storage=storage)
             check_options(config, problem)
-            if told is not None:
-                report.line(sentence_of(told))
+            if storage is not None and storage.folder is None:
+                report.line(storage.sentence())
         world.barrier()
         run = Run.open(config) if world.is_main else None
         if run is not None:
@@ -69,10 +73,10 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
                 _save_node_ids(run.path / "node_id.npy", node_id)
         path = Path(world.broadcast(str(run.path) if run else ""))
         scratch = None
-        if world.local_size > 1:
+        if world.local_size > 1 or (storage is not None and storage.kind == "disk"):
             scratch = path / f".scratch-{world.machine}"
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-            problem = _shared(problem, scratch, world)
+            problem = _shared(config, problem, scratch, world)
         assert problem is not None
         trainer = _trainer(config, problem, world, run, report, stack, stop, memory, scratch, num_threads)
         stack.callback(trainer.close)
@@ -88,8 +92,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             test = trainer.evaluate(("test",))["test"]
             trainer.append("test", trainer.progress.best_epoch or trainer.progress.epoch, **test)
         if run is not None:
-            write_comparison(run.path / "memory.json", told, memory, world.local_size)
-        peaks = world.sum_(torch.tensor([memory.sample(), told.memory.peak_bytes if told else 0], dtype=torch.int64))
+            write_comparison(run.path / "memory.json", storage, memory, world.local_size)
+        peaks = world.sum_(torch.tensor([memory.sample(), estimated_peak_bytes(storage)], dtype=torch.int64))
         return TrainResult(
             run_dir=str(path),
             epochs=trainer.progress.epoch,
@@ -185,16 +189,17 @@ def _load_optimizer(trainer: Trainer, last: dict[str, Any] | None, world: World)
         trainer.scheduler.load_state_dict(state["scheduler"])
 
 
-def _shared(problem: Problem | None, scratch: Path, world: World) -> Problem:
+def _shared(config: TrainConfig, problem: Problem | None, scratch: Path, world: World) -> Problem:
     """One copy of the data for all ranks of this machine: in its own folder or written by the first; mapped by all."""
-    folder = scratch / "graph"
+    folder, is_split_anew = scratch / "graph", False
     if problem is not None:
         fresh_scratch(scratch)
         if problem.data.folder is None:
             problem.data.save(folder)
         else:
-            folder = problem.data.folder
-    return problem_in(Path(world.local_broadcast(str(folder))))
+            folder, is_split_anew = problem.data.folder, getattr(problem.data, "is_split_anew", False)
+    told, anew = world.local_broadcast([str(folder), is_split_anew])
+    return problem_in(Path(told), config if anew else None)
 
 
 def _threads_of(world: World) -> int:

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torch import Tensor
+
 from pygsage.data.names import Reference
 from pygsage.data.raw import RawGraph
 from pygsage.data.recipe import Recipe
@@ -54,6 +56,23 @@ def read_recipe(reference: Reference, root: str | None) -> RawGraph:
         if next(graphs, None) is not None:
             raise ManyGraphs(f"{reference.text} yields more than one graph; {_ONE}.")
         return raw_from_data(reference.text, reference.text, data)
+
+
+def holds_one_graph(reference: Reference, root: str | None) -> bool:
+    """Whether a recipe says, or shows by its first two graphs, that it is one graph with a label a node.
+
+    Raises:
+        DatasetError: as `open_recipe`.
+    """
+    with open_recipe(reference, root) as recipe:
+        if recipe.num_graphs not in (1, None):
+            return False
+        graphs = iter(recipe.graphs())
+        first = next(graphs, None)
+        y = getattr(first, "y", None)
+        if first is None or not isinstance(y, Tensor) or y.dim() == 0 or len(y) != first.num_nodes:
+            return False
+        return next(graphs, None) is None
 
 
 @contextmanager
