@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pygsage.config import TrainConfig
 from pygsage.data.checks import INTEGERS
-from pygsage.data.graph_reader import GraphReader, Joined, rows_error
+from pygsage.data.graph_reader import GraphReader, GraphsRead, rows_error
 from pygsage.data.graph_set import MOST_DEGREES, Changes, Features, GraphSet
 from pygsage.data.labels import check_targets
 from pygsage.data.prepare import choose_splits
@@ -147,10 +147,10 @@ def _features(reader: GraphReader, raw: RawGraph, nodes: np.ndarray, edges: np.n
     lowest, highest = torch.zeros(width, dtype=torch.int64), torch.full((width,), -1, dtype=torch.int64)
     most = 0
     for first, found in _pieces(reader, nodes, edges):
-        _check_edges(found, first, raw)
+        check_edge_ids(found, first, raw)
         if found.x is None:
             if found.edge_index.size(1):
-                most = max(most, int(torch.bincount(found.shifted_edges()[1]).max()))
+                most = max(most, int(torch.bincount(found.edge_index[1]).max()))
         elif len(found.x):
             x = found.x.reshape(len(found.x), width)
             if x.dtype in INTEGERS:
@@ -192,7 +192,7 @@ def _check_column(column: Column, raw: RawGraph) -> None:
         raw.notes.append(f"x is {column.dtype}; it is used as float32.")
 
 
-def _pieces(reader: GraphReader, nodes: np.ndarray, edges: np.ndarray) -> Iterator[tuple[int, Joined]]:
+def _pieces(reader: GraphReader, nodes: np.ndarray, edges: np.ndarray) -> Iterator[tuple[int, GraphsRead]]:
     """All graphs by and by, with the number of the first of each piece."""
     first = 0
     while first < reader.num_graphs:
@@ -204,16 +204,25 @@ def _pieces(reader: GraphReader, nodes: np.ndarray, edges: np.ndarray) -> Iterat
         first = last
 
 
-def _check_edges(found: Joined, first: int, raw: RawGraph) -> None:
+def check_edge_ids(found: GraphsRead, first: int, raw: RawGraph) -> None:
+    """Refuses edges that lead out of their graph.
+
+    Args:
+        first: The number of the first of the graphs.
+
+    Raises:
+        DatasetError: naming the graph and the edge.
+    """
     if found.edge_index.numel() == 0:
         return
     lengths = np.diff(found.edges)
     num_nodes = torch.from_numpy(np.repeat(np.diff(found.nodes), lengths))
-    outside = ((found.edge_index < 0) | (found.edge_index >= num_nodes)).any(0)
+    ids = found.edge_index - torch.from_numpy(np.repeat(found.nodes[:-1], lengths))
+    outside = ((ids < 0) | (ids >= num_nodes)).any(0)
     if outside.any():
         edge = int(outside.nonzero()[0])
         graph = int(np.searchsorted(found.edges, edge, side="right")) - 1
-        source, destination = found.edge_index[:, edge].tolist()
+        source, destination = ids[:, edge].tolist()
         most = int(num_nodes[edge])
         raise DatasetError(
             f"{raw.origin}: graph {first + graph}: edge {edge - int(found.edges[graph])} of edge_index is {source} -> "
@@ -222,7 +231,7 @@ def _check_edges(found: Joined, first: int, raw: RawGraph) -> None:
         )
 
 
-def _check_finite(x: Tensor, found: Joined, first: int, raw: RawGraph) -> None:
+def _check_finite(x: Tensor, found: GraphsRead, first: int, raw: RawGraph) -> None:
     wrong = ~torch.isfinite(x.to(torch.float32)) if x.dtype != torch.bool else torch.zeros_like(x)
     if wrong.any():
         row, column = wrong.nonzero()[0].tolist()

@@ -13,19 +13,22 @@ import torch
 from torch import Tensor
 
 from pygsage.data.database import ColumnarDatabase, GraphDatabase, open_database
-from pygsage.data.ragged import gather, pointers
+from pygsage.data.joining import JoinedGraphs
+from pygsage.data.ragged import pointers
 from pygsage.data.schema import Column, Schema
-from pygsage.data.store import ColumnStore, as_tensor
+from pygsage.data.store import ColumnStore
 from pygsage.errors import DatasetError
+
+_NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class GraphsRead:
     """Some graphs, one after the other.
 
     Attributes:
         x: Features as they are stored, [nodes, …]; None when the graphs have none.
-        edge_index: int64 [2, edges]; ids count from 0 in each graph.
+        edge_index: int64 [2, edges]; ids count through all of these graphs.
         nodes, edges: int64 [k + 1]: where each graph's nodes and edges begin, and the end of the last.
     """
 
@@ -33,10 +36,6 @@ class Joined:
     edge_index: Tensor
     nodes: np.ndarray
     edges: np.ndarray
-
-    def shifted_edges(self) -> Tensor:
-        """The edges with ids that count through all graphs, int64 [2, edges]."""
-        return self.edge_index + torch.from_numpy(np.repeat(self.nodes[:-1], np.diff(self.edges)))
 
 
 class GraphReader:
@@ -73,38 +72,33 @@ class GraphReader:
         """The arrays, where the store is columnar."""
         return self.database.store if isinstance(self.database, ColumnarDatabase) else None
 
-    def read(self, ids: np.ndarray) -> Joined:
+    def read(self, ids: np.ndarray) -> GraphsRead:
         """The graphs of these numbers, int64 [k], in this order, copied: a gather an attribute, no object a graph.
 
         From a database with a row a graph they are read one by one.
         """
         store = self.store
-        if store is None:
+        if store is None or len(ids) == 0:
             return self._read_rows(ids)
-        num_nodes = store.rows(self.schema.counts[0].rows).spans(ids)[1]
-        x = None
-        if self.x_column is not None:
-            begins, lengths = store.rows(self.x_column.rows).spans(ids)
-            x = as_tensor(gather(store.arrays[self.x_column.name], begins, lengths), self.x_column.dtype)
+        joined = JoinedGraphs(store, ids)
+        x = None if self.x_column is None else joined.tensor("x")
         if self._edge_column is None:
-            edges, num_edges = torch.empty(2, 0, dtype=torch.int64), np.zeros(len(ids), dtype=np.int64)
-        else:
-            begins, num_edges = store.rows(self._edge_column.rows).spans(ids)
-            ends = gather(store.arrays[self._edge_column.name], begins, num_edges)
-            edges = as_tensor(np.ascontiguousarray(ends.T), self._edge_column.dtype).to(torch.int64)
-        return Joined(x, edges, pointers(num_nodes), pointers(num_edges))
+            return GraphsRead(x, _NO_EDGES, joined.node_pointer(), np.zeros(len(ids) + 1, dtype=np.int64))
+        edge_index = joined.tensor("edge_index").to(torch.int64)
+        return GraphsRead(x, edge_index, joined.node_pointer(), joined.pointer("edge_index"))
 
-    def _read_rows(self, ids: np.ndarray) -> Joined:
+    def _read_rows(self, ids: np.ndarray) -> GraphsRead:
         with self._lock:  # one connection
             found = self.database.multi_get(ids.tolist())
-        x = [graph.x for graph in found] if self.x_column is not None else None
-        edges = [graph.edge_index if "edge_index" in graph else torch.empty(2, 0, dtype=torch.int64) for graph in found]
-        return Joined(
-            None if x is None else torch.cat(x) if x else torch.empty(0, *self.x_column.shape),
-            torch.cat(edges, dim=1).to(torch.int64) if edges else torch.empty(2, 0, dtype=torch.int64),
-            pointers(np.array([graph.num_nodes for graph in found], dtype=np.int64)),
-            pointers(np.array([edge.size(1) for edge in edges], dtype=np.int64)),
-        )
+        x = None
+        if self.x_column is not None:
+            nothing = torch.empty(0, *self.x_column.shape, dtype=self.x_column.torch_dtype)
+            x = torch.cat([nothing, *(graph.x for graph in found)])
+        edges = [graph.edge_index if "edge_index" in graph else _NO_EDGES for graph in found]
+        nodes = pointers(np.array([graph.num_nodes for graph in found], dtype=np.int64))
+        shifted = [edge + first for edge, first in zip(edges, nodes[:-1].tolist(), strict=True)]
+        edge_index = torch.cat([_NO_EDGES, *shifted], dim=1).to(torch.int64)
+        return GraphsRead(x, edge_index, nodes, pointers(np.array([edge.size(1) for edge in edges], dtype=np.int64)))
 
     def sizes(self) -> tuple[np.ndarray, np.ndarray]:
         """Where each graph's nodes and edges begin, and the end of the last: int64 [graphs + 1] each.

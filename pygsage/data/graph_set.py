@@ -15,7 +15,7 @@ from torch import Tensor
 from pygsage.data.arrays import damaged, map_array, read_manifest, write_array, write_folder, write_manifest
 from pygsage.data.csc import build_csc
 from pygsage.data.graph import TASKS
-from pygsage.data.graph_reader import GraphReader, Joined
+from pygsage.data.graph_reader import GraphReader, GraphsRead
 from pygsage.data.options import add_self_loops, to_undirected
 from pygsage.data.raw import SPLITS
 from pygsage.errors import DatasetError
@@ -51,7 +51,7 @@ class Changes:
 
 
 @dataclass(frozen=True, eq=False)
-class JoinedGraphs:
+class GraphInputs:
     """Some graphs joined, ready for a model.
 
     Attributes:
@@ -130,9 +130,9 @@ class GraphSet:
         """The store, opened when it is first used."""
         return GraphReader(self.store)
 
-    def joined(self, ids: Tensor) -> JoinedGraphs:
+    def inputs(self, ids: Tensor) -> GraphInputs:
         """The graphs of these numbers, int64 [k], in this order. What it gives of each is the same in any company."""
-        return joined_graphs(
+        return inputs_from(
             self.reader.read(ids.numpy()), self.features, self.changes, self.nodes[ids.numpy()].astype(np.int64)
         )
 
@@ -200,14 +200,14 @@ class GraphSet:
         return GraphSet.open, (self.folder,)
 
 
-def joined_graphs(found: Joined, features: Features, changes: Changes, first_nodes: np.ndarray) -> JoinedGraphs:
+def inputs_from(found: GraphsRead, features: Features, changes: Changes, first_nodes: np.ndarray) -> GraphInputs:
     """What a model takes of graphs that were read.
 
     Args:
         first_nodes: int64 [k]: the number of each graph's first node through all graphs of the dataset.
     """
     num_nodes = int(found.nodes[-1])
-    edge_index = found.shifted_edges()
+    edge_index = found.edge_index
     if changes.undirected:
         edge_index = to_undirected(edge_index, None, num_nodes)[0]
     if changes.self_loops:
@@ -225,7 +225,7 @@ def joined_graphs(found: Joined, features: Features, changes: Changes, first_nod
         x = x.to(torch.int64) if features.kind == "categories" else x.to(torch.float32)
         if changes.normalize_features:
             x = _normalized(x, found.nodes)
-    return JoinedGraphs(
+    return GraphInputs(
         x, indptr, indices.to(indptr.dtype), torch.from_numpy(found.nodes).to(indptr.dtype), torch.from_numpy(n_id)
     )
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
-from pygsage.data.graph_door import split_of_words
+from pygsage.data.graph_door import check_edge_ids, split_of_words
 from pygsage.data.graph_reader import GraphReader
 from pygsage.data.prepare import prepare_graph
 from pygsage.data.raw import RawGraph
@@ -30,7 +30,8 @@ def join_graphs(reader: GraphReader, raw: RawGraph, config: TrainConfig, need_sp
     The graph is held in memory.
     """
     found = reader.read(np.arange(reader.num_graphs))
-    raw.x, raw.edge_index = found.x, found.shifted_edges()
+    check_edge_ids(found, 0, raw)
+    raw.x, raw.edge_index = found.x, found.edge_index
     raw.notes.append(f"{reader.num_graphs} graphs with labels of nodes are joined into one.")
     raw.y = _by_node(reader, "y")
     raw.splits = _splits(reader, found.nodes)

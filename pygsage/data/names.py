@@ -60,7 +60,7 @@ _OGB_GRAPHS = (
     "ogbg-moltoxcast",
     "ogbg-ppa",
 )
-_OF_GRAPHS: dict[str, Any] = {"epochs": 30, "batch_size": 64, "hidden": 64, "norm": "batch", "dropout": 0.2}
+_OF_GRAPHS: dict[str, Any] = {"epochs": 20, "batch_size": 32, "hidden": 64, "norm": "batch", "dropout": 0.0}
 
 _KINDS = (
     "digits, digits-grid, path/to/graph.npz or .pt, path/to/recipe.py, the folder of a store, ogbn-arxiv, "

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import torch_geometric.nn
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from pygsage.errors import ConfigError
 from pygsage.nn.dropout import activation_dropout
 from pygsage.nn.linear import linear
-from pygsage.nn.sage import AGGREGATIONS, GraphSAGE, aggregate
+from pygsage.nn.sage import AGGREGATIONS, GraphSAGE, aggregate, normalize
 
 
 def read_out(x: Tensor, ptr: Tensor, readout: str) -> Tensor:
@@ -84,7 +85,7 @@ class _Embedding(torch.autograd.Function):
 class GraphClassifier(nn.Module):
     """A `GraphSAGE` over all neighbours, a readout, and a linear map: one row of outputs a graph.
 
-    h_g = readout of relu(GraphSAGE(x)) over the nodes of graph g;  out_g = W h_g + b. Dropout follows every ReLU.
+    h_g = readout of relu(norm(GraphSAGE(x))) over the nodes of graph g;  out_g = W h_g + b. Dropout follows every ReLU.
 
     Args:
         in_channels: Features a node; unused with `table_sizes`.
@@ -93,7 +94,8 @@ class GraphClassifier(nn.Module):
         out_channels: Width of the output.
         readout: `mean`, `sum` or `max`.
         table_sizes: Of columns of categories, which are embedded before the first layer; none for numbers.
-        **options: Of `GraphSAGE`: `dropout`, `aggr`, `norm`, `precision`.
+        norm: `none`, `layer` or `batch`: after every layer, the last one included.
+        **options: Of `GraphSAGE`: `dropout`, `aggr`, `precision`.
 
     `body` is a `pygsage.GraphSAGE` of `hidden_channels` outputs: its `state_dict` loads into PyG's.
 
@@ -109,6 +111,7 @@ class GraphClassifier(nn.Module):
         out_channels: int,
         readout: str = "mean",
         table_sizes: Sequence[int] = (),
+        norm: str = "none",
         **options: Any,
     ) -> None:
         super().__init__()
@@ -117,7 +120,12 @@ class GraphClassifier(nn.Module):
         self.readout = readout
         self.embedding = CategoryEmbedding(table_sizes, hidden_channels) if table_sizes else None
         width = hidden_channels if table_sizes else in_channels
-        self.body = GraphSAGE(width, hidden_channels, num_layers, hidden_channels, **options)
+        self.body = GraphSAGE(width, hidden_channels, num_layers, hidden_channels, norm=norm, **options)
+        self.last_norm: nn.Module = nn.Identity()  # PyG's GraphSAGE has none after its last layer
+        if norm == "batch":
+            self.last_norm = torch_geometric.nn.BatchNorm(hidden_channels)
+        elif norm == "layer":
+            self.last_norm = torch_geometric.nn.LayerNorm(hidden_channels, mode="node")
         self.head = nn.Linear(hidden_channels, out_channels)
 
     def forward(
@@ -149,8 +157,7 @@ class GraphClassifier(nn.Module):
         drops = self.training and dropout_stream is not None
         for layer in range(body.num_layers):
             h = body.combine(layer, aggregate(h, indptr, indices, body.aggr), h)
-            if layer < body.num_layers - 1:
-                h = body.normalize(layer, h)
+            h = normalize(body.norms[layer] if layer < body.num_layers - 1 else self.last_norm, h)
             if drops:
                 assert dropout_stream is not None
                 h = activation_dropout(h, body.dropout.p, dropout_stream, layer, n_id)

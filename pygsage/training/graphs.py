@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph_set import GraphSet, JoinedGraphs
+from pygsage.data.graph_set import GraphInputs, GraphSet
 from pygsage.distributed import World
 from pygsage.nn.readout import GraphClassifier
 from pygsage.sampling.keys import stream_of
@@ -37,7 +37,7 @@ class GraphBatch:
 
     step: int
     stream: int
-    graphs: JoinedGraphs
+    graphs: GraphInputs
     y: Tensor
     weight: float
     seconds: dict[str, float] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class GraphBatches:
         """The batch of `shard`."""
         start = time.perf_counter()
         ids = self._graphs.splits["train"][shard.positions]
-        joined, y = self._graphs.joined(ids), self._graphs.y[ids]
+        joined, y = self._graphs.inputs(ids), self._graphs.y[ids]
         stream, weight = stream_of(self._seed, epoch, shard.step), step_weight(shard, self._seed_weights)
         return GraphBatch(shard.step, stream, joined, y, weight, {"gather": time.perf_counter() - start})
 
@@ -148,7 +148,7 @@ class GraphProblem(Problem):
             try:
                 with torch.inference_mode():
                     parts = [
-                        _forward(model, _moved(self.graphs.joined(part), world.device), None, embeddings).cpu()
+                        _forward(model, _moved(self.graphs.inputs(part), world.device), None, embeddings).cpu()
                         for part in self._pieces(chosen)
                     ]
             finally:
@@ -164,12 +164,12 @@ class GraphProblem(Problem):
         yield from ids.split(torch.unique_consecutive(piece, return_counts=True)[1].tolist() or [0])
 
 
-def _forward(model: nn.Module, graphs: JoinedGraphs, stream: int | None, embeddings: bool = False) -> Tensor:
+def _forward(model: nn.Module, graphs: GraphInputs, stream: int | None, embeddings: bool = False) -> Tensor:
     out: Tensor = model(graphs.x, graphs.indptr, graphs.indices, graphs.ptr, graphs.n_id, stream, embeddings)
     return out
 
 
-def _moved(graphs: JoinedGraphs, device: torch.device) -> JoinedGraphs:
+def _moved(graphs: GraphInputs, device: torch.device) -> GraphInputs:
     if device.type == "cpu":
         return graphs
-    return JoinedGraphs(**{name: value.to(device) for name, value in vars(graphs).items()})
+    return GraphInputs(**{name: value.to(device) for name, value in vars(graphs).items()})

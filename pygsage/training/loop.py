@@ -230,7 +230,9 @@ class Trainer:
             count = build_scores(data)
             count.update(scores, y)
             official = score_with_ogb(self.problem.data.name, y, scores, world)
-            results[split] = {**official, **count.compute(world)}
+            found = count.compute(world)
+            found[f"num_{self.problem.unit}s"] = found.pop("num_nodes")  # what was scored, by its name
+            results[split] = {**official, **found}
         return results
 
     def _validate(self, epoch: int) -> float:

@@ -59,6 +59,10 @@ def test_c094_same_loss_and_gradients_as_one_process(
         assert ours["weight"] == expected["weight"]
         if not abs(ours["loss"] - expected["loss"]) <= bound * abs(expected["loss"]):
             wrong.append((case, "loss", ours["loss"], expected["loss"]))
+        assert ours["scores"] == pytest.approx(
+            expected["scores"], rel=1e-5, nan_ok=True
+        )  # c116, c117: each counts once
+        assert ours["scores"]["num_graphs"] == case.num_graphs
         for name, gradient in expected["gradients"].items():
             difference = float((ours["gradients"][name] - gradient).norm())
             if not difference <= bound * float(gradient.norm()):

@@ -88,7 +88,7 @@ def test_two_processes_learn_what_one_does(store: Path, tmp_path: Path) -> None:
     expected = run(str(store), tmp_path / "one", batch_size=32, dropout=0.5)
     together = train(str(store), run_dir=str(tmp_path / "two"), **{**SMALL, "dropout": 0.5, "procs": 2})
     assert losses(tmp_path / "two") == pytest.approx(expected, rel=1e-6)
-    assert (together.num_procs, together.test["num_nodes"]) == (2, 12)
+    assert (together.num_procs, together.test["num_graphs"]) == (2, 12)
     assert not list((tmp_path / "two").glob(".scratch*"))
 
 
@@ -125,7 +125,7 @@ def test_several_labels_with_missing_ones(tmp_path: Path) -> None:
 
     folder = tmp_path / "run"
     result = train(graphs(y=label), run_dir=str(folder), **{**SMALL, "epochs": 15})
-    assert (result.metric, result.test["num_nodes"]) == ("rocauc", 12)
+    assert (result.metric, result.test["num_graphs"]) == ("rocauc", 12)
     assert result.test["rocauc"] > 0.5
 
 
@@ -289,7 +289,7 @@ def test_ogb_graphs_are_ogbs_own_and_scored_by_ogb(tmp_path: Path) -> None:
     root = {"root": str(tmp_path / "ogb"), "offline": True}
     options = {**SMALL, **root, "split": "public"}
     result = train("ogbg-molfreesolv", run_dir=str(tmp_path / "run"), **options)
-    assert (result.metric, result.test["num_nodes"]) == ("ogb_rmse", 65)
+    assert (result.metric, result.test["num_graphs"]) == ("ogb_rmse", 65)
     scores = predict(tmp_path / "run", "test")
     raw = tmp_path / "ogb" / "ogbg_molfreesolv"
     labels = np.loadtxt(raw / "raw" / "graph-label.csv.gz")
@@ -339,3 +339,6 @@ def test_c087_whole_graphs_belong_to_splits_of_nodes(tmp_path: Path) -> None:
     result = train(parts, run_dir=str(tmp_path / "run"), **{**SMALL, "split": "public"})
     assert (result.val["num_nodes"], result.test["num_nodes"]) == (3, 4)
     assert predict(tmp_path / "run", "all", data=parts).shape == (9, 2)
+    parts[1].edge_index = torch.tensor([[0], [3]])  # would lead into the next graph
+    with pytest.raises(DatasetError, match="graph 1: edge 0 of edge_index is 0 -> 3, and the graph has 3 nodes"):
+        train(parts, run_dir=str(tmp_path / "no"), **{**SMALL, "split": "public"})

@@ -119,9 +119,11 @@ def _first_step(world: World, case: Case, store: Path) -> dict[str, Any]:
         trainer = Trainer(
             config, problem, model, pipeline, loss, world, None, silent, StopRequest(), progress, PeakMemory()
         )
+        scores = trainer._evaluate(("train",))["train"]
         trainer._train_epoch(Clock())
     gradients = {name: p.grad for name, p in model.named_parameters()}
-    return {"loss": progress.loss_sum / progress.loss_weight, "weight": progress.loss_weight, "gradients": gradients}
+    loss_of_step = progress.loss_sum / progress.loss_weight
+    return {"loss": loss_of_step, "weight": progress.loss_weight, "gradients": gradients, "scores": scores}
 
 
 def main(store: Path, out: Path) -> None:
