@@ -7,15 +7,17 @@ options that say how to run rather than what to compute: they are not written to
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pygsage.errors import ConfigError
+from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_size, parse_split
 
 Split = Literal["train", "val", "test", "all"]
-LOWER_IS_BETTER = frozenset({"loss", "mae", "rmse"})  # of the scores; of all others the higher is the better
+LOWER_IS_BETTER = frozenset(
+    {"loss", "mae", "rmse", "ogb_rmse"}
+)  # of the scores; of all others the higher is the better
 
 
 def option(default: Any, help: str, **metadata: bool | str) -> Any:
@@ -32,11 +34,12 @@ class TrainConfig:
 
     dataset: str = option(
         "digits",
-        "digits, path/to/graph.npz or .pt, path/to/recipe.py, ogbn-arxiv, or pyg:CLASS/NAME such as pyg:Planetoid/Cora",
+        "digits, digits-grid, path/to/graph.npz or .pt, path/to/recipe.py, the folder of a store, ogbn-arxiv, "
+        "ogbg-molbace, or pyg:CLASS/NAME such as pyg:Planetoid/Cora",
         positional=True,
     )
     root: str | None = option(
-        None, "folder of raw data for pyg: and ogbn- datasets (default: the user's cache) and recipes (their own)"
+        None, "folder of raw data for pyg: and OGB's datasets (default: the user's cache) and recipes (their own)"
     )
     run_dir: str | None = option(None, "where the run is kept (default: runs/DATASET-TIME)", transient=True)
     resume: bool = option(False, "go on from the last checkpoint of --run-dir", transient=True)
@@ -48,15 +51,18 @@ class TrainConfig:
     )
     procs: int | None = option(None, "processes on the CPU; one process a GPU otherwise", transient=True)
 
-    epochs: int = option(10, "passes over the training nodes")
+    epochs: int = option(10, "passes over the training nodes or graphs")
     max_steps: int | None = option(None, "stop after this many steps in all")
-    batch_size: int = option(1024, "seed nodes a step in each process")
+    batch_size: int = option(1024, "seed nodes or graphs a step in each process")
     fanouts: tuple[int, ...] = option(
-        (10, 10, 10), "neighbours drawn at each hop from the seeds outwards, one layer each; -1 takes all"
+        (10, 10, 10),
+        "neighbours drawn at each hop from the seeds outwards, one layer each; -1 takes all; of many graphs only their "
+        "count is used, and all neighbours are taken",
     )
     hidden: int = option(256, "width of the hidden layers")
     dropout: float = option(0.5, "share of hidden activations that are dropped, in steps of 1/256")
     aggr: Literal["mean", "sum", "max"] = option("mean", "how neighbours are aggregated")
+    readout: Literal["mean", "sum", "max"] = option("mean", "of many graphs: how the nodes of each are put together")
     norm: Literal["none", "layer", "batch"] = option(
         "none", "normalisation between layers; batch takes its statistics over the rows of each process"
     )
@@ -80,19 +86,31 @@ class TrainConfig:
     )
     ignore_label: int | None = option(None, "a label that means none: its nodes are left out of every split")
     metric: Literal[
-        "auto", "accuracy", "f1_micro", "f1_macro", "rocauc", "ap", "mae", "rmse", "loss", "ogb_acc", "ogb_rocauc"
+        "auto",
+        "accuracy",
+        "f1_micro",
+        "f1_macro",
+        "rocauc",
+        "ap",
+        "mae",
+        "rmse",
+        "loss",
+        "ogb_acc",
+        "ogb_ap",
+        "ogb_rmse",
+        "ogb_rocauc",
     ] = option(
         "auto",
         "the score that chooses the best epoch: auto is accuracy for classes, rocauc for multilabel, rmse for "
-        "regression, OGB's own for ogbn- datasets",
+        "regression, OGB's own for its datasets",
     )
 
     split: str = option(
         "public",
-        "public: the dataset's own; random:.6/.2/.2: shares of all nodes; "
-        "per-class:20/30: train and val nodes of each class, the rest test",
+        "public: the dataset's own; random:.6/.2/.2: shares of all nodes (or graphs); per-class:20/30: train and val "
+        "nodes of each class, the rest test; folds:10: --split-id 0 to 9 is the test, the next one val, the rest train",
     )
-    split_id: int | None = option(None, "which of the dataset's splits, when it has several")
+    split_id: int | None = option(None, "which of the dataset's splits, when it has several, or which fold")
     normalize_features: bool = option(False, "scale features as PyG's NormalizeFeatures: each node's sum to one")
     relabel: bool = option(
         False, "node ids are any whole numbers: those in node_id, or those in edge_index in ascending order"
@@ -105,6 +123,11 @@ class TrainConfig:
     )
     sampler_threads: int | None = option(
         None, "threads that prepare batches in each process (default: 1 or 2, by cores)", transient=True
+    )
+    storage: Literal["auto", "memory", "disk"] = option(
+        "auto",
+        "hold the dataset in memory, or read it from disk while training; auto: in memory when that fits",
+        transient=True,
     )
     memory_limit: str | None = option(
         None, "RAM that the job may take, such as 8GiB (default: what is available)", transient=True
@@ -176,12 +199,19 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class PredictConfig:
-    """Options of `pygsage predict`."""
+    """Writes the scores of a finished run's best weights to a .npy file, one row a node, over all neighbours.
+
+    Rows are in the order of the dataset's split: with --split all, row i is node i. Scores are raw: argmax(1) is the
+    predicted class.
+
+    Example: pygsage predict runs/mine --split test -o scores.npy
+    """
 
     run: str = option("", "a run directory", positional=True)
-    split: Split = option("test", "which nodes, in the order of the dataset's split; all: every node by id")
+    split: Split = option("test", "which nodes or graphs, in the order of the split; all: every one by its number")
     embeddings: bool = option(
-        False, "write the last hidden layer instead of the raw scores (before softmax or sigmoid) or the values"
+        False,
+        "write the last hidden layer, or the readout, not raw scores (before softmax or sigmoid) or values",
     )
     output: str = option("", "the .npy file to write", short="-o")
     root: str | None = option(None, "folder of raw data, when it has moved since training")
@@ -201,7 +231,13 @@ class PredictConfig:
 
 @dataclass(frozen=True)
 class ConvertConfig:
-    """Options of `pygsage convert`."""
+    """Writes a dataset to a folder of plain arrays, graph by graph, and reads it from there ever after.
+
+    A conversion that was interrupted goes on with --resume; nothing half-written is ever opened.
+
+    Examples: pygsage convert pyg:TUDataset/PROTEINS proteins --root tu
+    and pygsage convert path/to/recipe.py my_graphs
+    """
 
     dataset: str = option(
         "", "pyg:CLASS/NAME, path/to/recipe.py, the folder of a store, or one graph as for train", positional=True
@@ -217,6 +253,12 @@ class ConvertConfig:
         "refuse", "when some graphs lack an attribute: refuse, or keep it missing there"
     )
     on_error: Literal["stop", "skip"] = option("stop", "at a graph that cannot be written: stop, or skip it")
+    undirected: bool = option(False, "of one graph: add the reverse of every edge")
+    self_loops: bool = option(False, "of one graph: add an edge from each node to itself where there is none")
+    normalize_features: bool = option(False, "of one graph: scale features as PyG's NormalizeFeatures")
+    relabel: bool = option(False, "of one graph: node ids are any whole numbers, as for train")
+    split_id: int | None = option(None, "of one graph: which of the dataset's splits, when it has several")
+    memory_limit: str | None = option(None, "RAM that the job may take, such as 8GiB (default: what is available)")
     offline: bool = option(False, "never use the network")
     trust_pickle: bool = option(False, "read .pt files that can run code when they are read")
     quiet: bool = option(False, "print nothing but errors")
@@ -231,7 +273,10 @@ class ConvertConfig:
 
 @dataclass(frozen=True)
 class InfoConfig:
-    """Options of `pygsage info`."""
+    """Describes a dataset as train would read it, the folder of a store, or a run.
+
+    Examples: pygsage info graph.npz, pygsage info my_graphs --verify and pygsage info runs/mine
+    """
 
     target: str = option(
         "digits", "a dataset, as for train, the folder of a store, or a run directory", positional=True
@@ -245,88 +290,9 @@ class InfoConfig:
 
 @dataclass(frozen=True)
 class DoctorConfig:
-    """Options of `pygsage doctor`."""
+    """Says what is installed and really loads, which limits are in force, and what to type for the rest."""
 
     json: bool = option(False, "print the answer as one JSON object")
-
-
-def flag(name: str) -> str:
-    """The command-line spelling of a field: `batch_size` is `--batch-size`."""
-    return "--" + name.replace("_", "-")
-
-
-def parse_fanouts(text: str) -> tuple[int, ...]:
-    """Reads `10,10,10`.
-
-    Raises:
-        ConfigError: when it is not a list of integers.
-    """
-    try:
-        return tuple(int(part) for part in text.replace(" ", "").split(","))
-    except ValueError:
-        raise ConfigError(
-            f"--fanouts is {text!r}; expected integers separated by commas.", "Type for example --fanouts 10,10."
-        ) from None
-
-
-def parse_gpus(text: str) -> int | list[int] | None:
-    """Reads `--gpus`: None for auto, a count, or a list of device ids.
-
-    Raises:
-        ConfigError: when it is neither, or an id is named twice.
-    """
-    if text == "auto":
-        return None
-    try:
-        ids = [int(part) for part in text.replace(" ", "").rstrip(",").split(",")]
-    except ValueError:
-        ids = [-1]
-    if min(ids) < 0:
-        raise ConfigError(
-            f"--gpus is {text!r}; expected auto, a number of GPUs, or a list of ids.",
-            "Type for example --gpus 4, --gpus 0,2, or --gpus 0 for the CPU.",
-        )
-    if len(set(ids)) < len(ids):
-        raise ConfigError(f"--gpus {text} names a GPU twice.", "Each process needs a GPU of its own.")
-    return ids if "," in text else ids[0]
-
-
-def parse_split(text: str) -> tuple[str, tuple[float, ...]]:
-    """Reads `--split`: its kind (`public`, `random` or `per-class`) and its numbers.
-
-    Raises:
-        ConfigError: when the kind is unknown or the numbers cannot be a split.
-    """
-    kind, _, rest = text.partition(":")
-    try:
-        numbers = tuple(float(part) for part in rest.split("/")) if rest else ()
-    except ValueError:
-        numbers = (math.nan,)
-    good = (
-        (kind == "public" and not rest)
-        or (kind == "random" and len(numbers) == 3 and all(n > 0 for n in numbers) and sum(numbers) <= 1 + 1e-9)
-        or (kind == "per-class" and len(numbers) == 2 and all(n >= 1 and n.is_integer() for n in numbers))
-    )
-    if not good:
-        raise ConfigError(
-            f"--split is {text!r}; expected public, random:TRAIN/VAL/TEST with positive shares that add up to at "
-            "most 1, or per-class:TRAIN/VAL with whole numbers.",
-            "Type for example --split random:.6/.2/.2 or --split per-class:20/30.",
-        )
-    return kind, numbers
-
-
-def parse_size(text: str, name: str) -> int:
-    """Reads `8GiB`, `512 MiB` or a number of bytes; `name` is the option's, for the error.
-
-    Raises:
-        ConfigError: when it is no size above zero.
-    """
-    words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])iB)?\s*", text, re.IGNORECASE)
-    size = int(float(words[1]) * 1024 ** " KMGT".index((words[2] or " ").upper())) if words else 0
-    if size < 1:
-        raise ConfigError(f"{name} is {text!r}; expected a size such as 8GiB, 512MiB or a number of bytes.")
-    return size
 
 
 def read_config_file(path: str | Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ ROOT = Path(pygsage.__file__).parent
 # From left to right: a room imports from itself and from rooms to its left.
 ORDER = (
     ("errors",),
+    ("spelling",),
     ("config",),
     ("memory", "distributed", "native"),
     ("data",),
@@ -24,7 +25,7 @@ ORDER = (
     ("cli",),
 )
 RANK = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
-STANDARD_LIBRARY_ONLY = ("errors", "config", "memory")
+STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "memory")
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in RANK)
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pygsage.config import ConvertConfig, InfoConfig, PredictConfig, TrainConfig, flag
+from pygsage.config import ConvertConfig, InfoConfig, PredictConfig, TrainConfig
 from pygsage.memory.options import EstimateConfig
+from pygsage.spelling import flag
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -86,7 +87,8 @@ def test_ci_runs_what_the_readme_says() -> None:
 
 def test_every_option_that_is_mentioned_exists() -> None:
     commands = (TrainConfig, PredictConfig, InfoConfig, ConvertConfig, EstimateConfig)
-    ours = {flag(f) for options in commands for f in options.__dataclass_fields__} | {"--help", "--config", "--seeds"}
+    ours = {flag(f) for options in commands for f in options.__dataclass_fields__} | {"--help", "--config"}
+    ours |= {"--seeds", "--split-ids", "--varied", "--convert", "--kills"}  # of the tools
     of_dgl = {"--gpu", "--mode", "--num_epochs", "--batch_size", "--fanout"}
     of_torchrun = {"--standalone", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", README))

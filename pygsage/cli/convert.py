@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def _convert(config: ConvertConfig) -> dict[str, Any]:
                 missing=config.missing,
                 on_error=config.on_error,
                 progress=progress,
+                log=not (config.quiet or config.json),
             )
     manifest = open_manifest(out.absolute())
     told = {name: manifest[name] for name in ("num_graphs", "backend", "skipped", "notes")}
@@ -76,9 +78,21 @@ def _source(config: ConvertConfig) -> Iterator[Any]:
 
         dataset, _ = open_pyg(reference, config.root, offline=config.offline)
         yield dataset if len(dataset) != 1 else None
-    elif reference.kind == "recipe":
-        from pygsage.data.sources.recipe import open_recipe
+    elif reference.kind == "digits-grid":
+        from pygsage.data.sources.digits_grid import digits_grid
 
+        yield digits_grid(seed=0)[0]
+    elif reference.kind == "ogb-graphs":
+        from pygsage.data.sources.ogb_graphs import open_ogb_graphs
+
+        found = open_ogb_graphs(reference, config.root, offline=config.offline, quiet=config.quiet)
+        yield found.graphs_with_splits()
+    elif reference.kind == "recipe":
+        from pygsage.data.sources.recipe import holds_one_graph, open_recipe
+
+        if config.backend == "columnar" and holds_one_graph(reference, config.root):
+            yield None
+            return
         with open_recipe(reference, config.root) as recipe:
             yield recipe
     else:
@@ -86,18 +100,29 @@ def _source(config: ConvertConfig) -> Iterator[Any]:
 
 
 def _save_graph(config: ConvertConfig, out: Path) -> dict[str, Any]:
-    from pygsage.data.open import open_graph
+    from pygsage.data.graph_build import build_graph
+    from pygsage.data.names import parse_reference
+    from pygsage.data.open import read_source
+    from pygsage.data.storage import check_build, fingerprint_of
     from pygsage.errors import ConfigError
 
     if config.backend != "columnar":
         raise ConfigError(
             f"{config.dataset} is one graph, which --backend {config.backend} does not hold.", "Leave it out."
         )
-    named = TrainConfig(
-        dataset=config.dataset, root=config.root, offline=config.offline, trust_pickle=config.trust_pickle
+    shared = {f.name for f in fields(ConvertConfig)} & {f.name for f in fields(TrainConfig)}
+    named = TrainConfig(**{name: getattr(config, name) for name in shared})
+    budget = check_build(named, out)
+    graph = build_graph(
+        lambda scratch: read_source(named, scratch),
+        named,
+        out,
+        fingerprint_of(named, parse_reference(named.dataset)),
+        need_split=False,
+        budget_bytes=budget,
+        overwrite=config.overwrite,
+        unfinished="resume" if config.resume else "restart" if config.overwrite else "refuse",
     )
-    graph = open_graph(named, need_split=False)
-    graph.save(out)
     told = {"num_graphs": 1, "backend": "columnar", "skipped": [], "notes": list(graph.notes)}
     return {"store": str(out), **told, "bytes": _size(out)}
 
@@ -125,7 +150,9 @@ def _progress(config: ConvertConfig, num_graphs: int | None) -> Iterator[Any]:
 def _count(source: Any) -> int | None:
     from pygsage.data.recipe import Recipe
 
-    return source.num_graphs if isinstance(source, Recipe) else len(source)
+    if isinstance(source, Recipe):
+        return source.num_graphs
+    return len(source) if hasattr(source, "__len__") else None
 
 
 def _size(folder: Path) -> int:

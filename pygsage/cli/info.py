@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pygsage.cli.parser import parse
 from pygsage.config import LOWER_IS_BETTER, InfoConfig, TrainConfig, read_config_file
-from pygsage.errors import ConfigError, RunError
+from pygsage.errors import RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pygsage.data.graph import Graph
+    from pygsage.data.graph_set import GraphSet
 
 _MOST_CLASSES = 40  # lines of the table; --json has every class
 
@@ -157,8 +158,8 @@ def describe_folder(folder: Path, verify: bool = False) -> dict[str, Any]:
     if is_store(folder):
         return describe_store(folder, verify)
     if verify:
-        raise ConfigError(f"--verify goes with a store of many graphs; {folder} is none.", "Leave --verify out.")
-    return {**_describe(Graph.open(folder)), "folder": str(folder)}
+        Graph.verify(folder)
+    return {**_describe(Graph.open(folder)), "folder": str(folder), **({"verified": True} if verify else {})}
 
 
 def describe_dataset(config: InfoConfig) -> dict[str, Any]:
@@ -167,12 +168,41 @@ def describe_dataset(config: InfoConfig) -> dict[str, Any]:
     Raises:
         DatasetError: when it cannot be read or is malformed.
     """
-    from pygsage.data.open import open_graph
+    from contextlib import ExitStack
+
+    from pygsage.data.graph_set import GraphSet
+    from pygsage.data.open_many import open_data
 
     wanted = TrainConfig(
         dataset=config.target, root=config.root, offline=config.offline, trust_pickle=config.trust_pickle
     )
-    return _describe(open_graph(wanted, need_split=False))
+    with ExitStack() as stack:
+        found = open_data(wanted, stack, need_split=False)
+        return _describe_graphs(found) if isinstance(found, GraphSet) else _describe(found)
+
+
+def _describe_graphs(graphs: GraphSet) -> dict[str, Any]:
+    labels = {"all": graphs.y} | {name: graphs.y[ids] for name, ids in graphs.splits.items()}
+    known = graphs.y >= 0 if graphs.task == "classes" else ~graphs.y.isnan().all(1)
+    counts = ("num_graphs", "num_nodes", "num_edges", "num_features", "task", "num_outputs", "num_classes")
+    sizes = {
+        name: {"min": int(size.min()), "mean": float(size.mean()), "max": int(size.max())}
+        for name, size in (
+            ("nodes", graphs.nodes[1:] - graphs.nodes[:-1]),
+            ("edges", graphs.edges[1:] - graphs.edges[:-1]),
+        )
+    }
+    return {
+        "kind": "dataset",
+        "dataset": graphs.name,
+        **{name: getattr(graphs, name) for name in counts},
+        "features": graphs.features.kind,
+        "num_labelled": int(known.sum()),
+        "sizes": sizes,
+        "splits": {name: len(ids) for name, ids in graphs.splits.items()},
+        **_labels(graphs, labels),
+        "notes": list(graphs.notes),
+    }
 
 
 def _describe(graph: Graph) -> dict[str, Any]:
@@ -214,7 +244,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _labels(graph: Graph, labels: dict[str, Tensor]) -> dict[str, Any]:
+def _labels(graph: Graph | GraphSet, labels: dict[str, Tensor]) -> dict[str, Any]:
     """A row for each class, label or target, with a cell for all nodes and for each split."""
     if graph.task == "classes":
         counts = {name: y[y >= 0].bincount(minlength=graph.num_classes).tolist() for name, y in labels.items()}
@@ -240,6 +270,8 @@ def _spread(column: Tensor) -> dict[str, Any]:
 
 def dataset_text(answer: dict[str, Any]) -> str:
     """A dataset's description for people."""
+    if "num_graphs" in answer:
+        return _graphs_text(answer)
     degree = answer["in_degree"]
     lines = [
         f"dataset      {answer['dataset']}",
@@ -257,7 +289,28 @@ def dataset_text(answer: dict[str, Any]) -> str:
         lines.append(f"  {name:<11} {array['dtype']} {shape}, {_size(array['bytes'])}")
     lines += _table(answer)
     lines += [f"note: {note}" for note in answer["notes"]]
+    if answer.get("verified"):
+        lines.append("verified     every byte is as it was written")
     return "\n".join(lines)
+
+
+def _graphs_text(answer: dict[str, Any]) -> str:
+    sizes = {
+        name: f"{size['min']:,} to {size['max']:,} a graph, mean {size['mean']:.1f}"
+        for name, size in answer["sizes"].items()
+    }
+    splits = ", ".join(f"{name} {size:,}" for name, size in answer["splits"].items())
+    lines = [
+        f"dataset      {answer['dataset']}",
+        f"graphs       {answer['num_graphs']:,}",
+        f"nodes        {answer['num_nodes']:,}; {sizes['nodes']}",
+        f"edges        {answer['num_edges']:,} directed; {sizes['edges']}",
+        f"features     {answer['num_features']:,} ({answer['features']})",
+        f"labels       {answer['num_labelled']:,} graphs, {_kinds(answer)}",
+        f"splits       {splits or 'none'}",
+        *_table(answer),
+    ]
+    return "\n".join(lines + [f"note: {note}" for note in answer["notes"]])
 
 
 def _kinds(answer: dict[str, Any]) -> str:

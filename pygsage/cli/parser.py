@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, fields, make_dataclass
-from typing import Annotated, Any, TypeVar, get_type_hints
+from inspect import cleandoc
+from itertools import takewhile
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import tyro
 from tyro.conf import Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from pygsage.config import parse_fanouts
+from pygsage.errors import ConfigError
+from pygsage.spelling import flag, parse_fanouts
 
 Options = TypeVar("Options")
 _WORDS = {"INT": int, "FLOAT": float, "STR": str}
@@ -21,8 +24,14 @@ def parse(options: type[Options], argv: Sequence[str], command: str, defaults: d
 
     Returns plain values by field name, not yet validated. `--help` prints and exits with 0; a word that is
     not understood is explained on standard error and exits with 2.
+
+    Raises:
+        ConfigError: for a list whose numbers are words of their own.
     """
     hints = get_type_hints(options)
+    for f in fields(options):  # type: ignore[arg-type]
+        if get_origin(hints[f.name]) is tuple:
+            _refuse_spaces(flag(f.name), argv)
     spec = []
     for f in fields(options):  # type: ignore[arg-type]
         short = f.metadata.get("short")
@@ -38,11 +47,22 @@ def parse(options: type[Options], argv: Sequence[str], command: str, defaults: d
     parsed: Any = tyro.cli(
         spec_class,
         prog=f"pygsage {command}",
-        description=(options.__doc__ or "").strip().split("\n")[0],
+        description=cleandoc(options.__doc__ or "").split("\n\nRaises:")[0],
         args=list(argv),
         registry=_REGISTRY,
     )
     return {f.name: getattr(parsed, f.name) for f in fields(options)}  # type: ignore[arg-type]
+
+
+def _refuse_spaces(name: str, argv: Sequence[str]) -> None:
+    """`--fanouts 5 5` would else be told as a word that is not understood."""
+    if name not in argv:
+        return
+    following = list(argv)[list(argv).index(name) + 1 :]
+    numbers = list(takewhile(lambda word: word.strip(",").lstrip("-").isdigit(), following))
+    if len(numbers) > 1:
+        joined = ",".join(word.strip(",") for word in numbers)
+        raise ConfigError(f"{name} {' '.join(numbers)} has spaces; expected commas alone.", f"Type {name} {joined}")
 
 
 _REGISTRY = ConstructorRegistry()

@@ -39,5 +39,5 @@ def run(argv: Sequence[str]) -> int:
         print(json.dumps({"output": str(output), "shape": list(scores.shape), "dtype": str(scores.dtype)}))
     elif not config.quiet:
         what = "embeddings" if config.embeddings else "class scores"
-        print(f"{what} of {len(scores):,} nodes ({config.split}) in {output}: {scores.dtype} {list(scores.shape)}")
+        print(f"{what}, {len(scores):,} rows ({config.split}), in {output}: {scores.dtype} {list(scores.shape)}")
     return 0

@@ -17,7 +17,13 @@ from pygsage.errors import RunError
 
 @dataclass(frozen=True)
 class _TrainOptions(TrainConfig):
-    """Trains GraphSAGE on a dataset. Flags win over --config, the file over the dataset's own defaults."""
+    """Trains GraphSAGE on a dataset and keeps the run in a directory.
+
+    Flags win over --config, the file over the dataset's own defaults.
+
+    Examples: pygsage train graph.npz --split random:.6/.2/.2 --epochs 5 --run-dir runs/mine
+    and pygsage train --run-dir runs/mine --resume --epochs 10
+    """
 
     config: str | None = option(None, "a YAML file of these options")
 

@@ -6,10 +6,12 @@ import json
 import os
 import secrets
 import shutil
+import zlib
 from collections.abc import Callable, Mapping
-from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -47,15 +49,97 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
 
 
 def write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
-    """Writes `name.npy`, synced, and returns what the manifest says of it. Costs no copy in RAM."""
-    path = folder / f"{name}.npy"
-    write_synced(path, partial(np.save, arr=array, allow_pickle=False))
-    return {
-        "file": f"{name}.npy",
-        "dtype": array.dtype.name,
-        "shape": list(array.shape),
-        "bytes": path.stat().st_size,
-    }
+    """Writes `name.npy`, synced, and returns what the manifest says of it. Costs no copy in RAM of a contiguous one."""
+    told: dict[str, Any] = {}
+
+    def write(file: IO[bytes]) -> None:
+        writer = ArrayWriter(folder, name, array.dtype, array.shape[1:], file)
+        writer.write(array)
+        told.update(writer.finish())
+
+    write_synced(folder / f"{name}.npy", write)
+    return told
+
+
+class ArrayWriter:
+    """One `name.npy`, written from its first row to its last; its bytes are those that `numpy.save` writes.
+
+    Args:
+        shape: Of one row.
+        file: The file, where it is open already; else it is made.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        dtype: np.dtype,
+        shape: tuple[int, ...] = (),
+        file: IO[bytes] | None = None,
+    ) -> None:
+        self._name, self._dtype, self._shape = f"{name}.npy", dtype, shape
+        self._path = folder / self._name
+        self._num_rows, self._crc32 = 0, 0
+        self._file = file or open(self._path, "wb")  # noqa: SIM115  # closed by __exit__
+        self._file.write(_header(dtype, (0, *shape)))
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(self, rows: np.ndarray) -> None:
+        """Appends rows; they are cast to the array's dtype."""
+        rows = np.ascontiguousarray(rows, dtype=self._dtype)
+        content = rows.reshape(-1).view(np.uint8).data
+        self._crc32 = zlib.crc32(content, self._crc32)
+        self._file.write(content)
+        self._num_rows += len(rows)
+
+    def finish(self) -> dict[str, Any]:
+        """Writes the header, waits until all of it is on the disk, and returns what the manifest says of it."""
+        shape = (self._num_rows, *self._shape)
+        self._file.seek(0)
+        self._file.write(_header(self._dtype, shape))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return {
+            "file": self._name,
+            "dtype": self._dtype.name,
+            "shape": list(shape),
+            "bytes": self._path.stat().st_size,
+            "crc32": self._crc32,
+        }
+
+
+def verify_array(folder: Path, name: str, told: Mapping[str, Any]) -> None:
+    """Compares every byte of an array that `map_array` took with what was written. Reads it in pieces of 1 MiB.
+
+    Raises:
+        ValueError: when a byte differs, or the manifest has no checksum to compare with.
+    """
+    if "crc32" not in told:
+        raise ValueError(f"{MANIFEST} has no checksum of {name}")
+    expected = _header(np.dtype(told["dtype"]), tuple(told["shape"]))
+    crc = 0
+    with open(folder / f"{name}.npy", "rb") as file:
+        if file.read(len(expected)) != expected:
+            raise ValueError(f"{name}.npy does not begin as it was written")
+        while piece := file.read(1 << 20):
+            crc = zlib.crc32(piece, crc)
+    if crc != told["crc32"]:
+        raise ValueError(f"{name}.npy is not what was written: its checksum is {crc:08x}; expected {told['crc32']:08x}")
+
+
+def _header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """Of the same length for any number of rows: NumPy leaves room for it."""
+    file = BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, described)
+    return file.getvalue()
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

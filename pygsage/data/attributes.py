@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pygsage.data.schema import DTYPES, KINDS, Group, Kind, Role, as_group, label
+from pygsage.data.streams import LARGE_BYTES, Content, Large
 from pygsage.errors import DatasetError
 
 _NODE_KEYS = ("x", "feat", "pos", "batch", "node_type", "n_id")  # where PyG looks for the number of nodes
@@ -109,7 +111,7 @@ def describe(
     return Growing(group, key, "tensor", dtype, shape, cat_dim, name, place)
 
 
-def as_bytes(column: Growing, value: Any, number: int) -> tuple[bytes, int]:
+def as_bytes(column: Growing, value: Any, number: int) -> tuple[Content, int]:
     if column.kind != "tensor":
         if isinstance(value, Tensor):
             raise _other_kind(column, value, number)
@@ -122,7 +124,7 @@ def as_bytes(column: Growing, value: Any, number: int) -> tuple[bytes, int]:
         raise _other_kind(column, value, number)
     if value.dtype is not column.torch_dtype or value.layout is not torch.strided:
         value = _recast(column, value, number)
-    if value.requires_grad or type(value) is not Tensor or value.device.type != "cpu":
+    if value.requires_grad or type(value) is not Tensor or not value.is_cpu:
         _check_layout(value, column.label, number)
         value = value.detach().as_subclass(Tensor).cpu()
     shape, cat_dim = value.shape, column.cat_dim
@@ -132,13 +134,12 @@ def as_bytes(column: Growing, value: Any, number: int) -> tuple[bytes, int]:
         if len(shape) != len(column.shape) + 1:
             raise _other_shape(column, value, number)
         rows, rest = shape[cat_dim], shape[:cat_dim] + shape[cat_dim + 1 :]
-        if cat_dim:
-            value = value.movedim(cat_dim, 0)
     if rest != column.shape:
-        raise _other_shape(column, value if not cat_dim else value.movedim(0, cat_dim), number)
-    if value.dtype is torch.bfloat16:
-        value = value.contiguous().view(torch.int16)
-    return value.numpy().tobytes(), rows
+        raise _other_shape(column, value, number)
+    array = (value.contiguous().view(torch.int16) if value.dtype is torch.bfloat16 else value).numpy()
+    if cat_dim:
+        array = array.T if len(shape) == 2 else np.moveaxis(array, cat_dim, 0)
+    return Large(array) if array.nbytes >= LARGE_BYTES else array.tobytes(), rows
 
 
 def unique_name(group: Group, key: str, taken: Set[str]) -> str:
@@ -175,15 +176,20 @@ def count_nodes(mapping: Mapping[str, Any], found: Mapping[str, int], number: in
         if told < 0:
             raise DatasetError(f"Graph {number}: {label(group, 'num_nodes')} is {told}; expected 0 or more.")
         return int(told)
-    if "x" in found and isinstance(mapping["x"], Tensor):
-        return found["x"]
-    for key in found:
-        if isinstance(mapping[key], Tensor) and (key in _NODE_KEYS or "node" in key):
-            return found[key]
+    telling = count_key([key for key in found if isinstance(mapping[key], Tensor)])
+    if telling is not None:
+        return found[telling]
     for key in ("edge_index", "face"):
         if isinstance(mapping.get(key), Tensor):
             return int(mapping[key].max()) + 1 if mapping[key].numel() else 0
     return None
+
+
+def count_key(keys: Sequence[str]) -> str | None:
+    """Which of some tensors has a row a node, as PyG finds it; None when none has."""
+    if "x" in keys:
+        return "x"
+    return next((key for key in keys if key in _NODE_KEYS or "node" in key), None)
 
 
 def _kind(value: Any, shown: str, number: int) -> Kind:

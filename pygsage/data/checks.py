@@ -13,8 +13,17 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CHUNK_VALUES = 1 << 22  # values looked at in one go, so that a check costs no second copy
 
 
-def check_features(raw: RawGraph) -> Tensor:
+def stored_dtype(x: Tensor) -> torch.dtype:
+    """What the features have on disk: float16 and float32 stay as they are, all else becomes float32."""
+    return x.dtype if x.dtype == torch.float16 else torch.float32
+
+
+def check_features(raw: RawGraph, *, convert: bool = True) -> Tensor:
     """The features as float32 `[N, F]` in RAM, all finite; copies only when the dtype or the layout asks for it.
+
+    Args:
+        convert: False to check them, and to return them as they are: they may be mapped from a file, of any real
+            dtype, and are looked at piece by piece.
 
     Raises:
         DatasetError: when they are missing, not `[N, F]`, not numbers, or not finite.
@@ -29,25 +38,30 @@ def check_features(raw: RawGraph) -> Tensor:
         )
     if x.dtype not in (*INTEGERS, *_FLOATS, torch.bool):
         raise DatasetError(f"{raw.origin}: x is of dtype {_dtype(x)}; expected real numbers.", "Cast it to float32.")
-    given, x = x, x.to(torch.float32).contiguous()
+    given, dtype = x, torch.float32 if convert else stored_dtype(x)
+    if convert:
+        x = x.to(dtype).contiguous()
     for start, rows in _chunks(x):
-        wrong = ~torch.isfinite(rows)
+        wrong = ~torch.isfinite(rows.to(dtype))
         if wrong.any():
             raise _not_finite(raw, given, x, start, wrong)
-    if given.dtype in (torch.float16, torch.bfloat16, torch.float64):
+    if given.dtype != dtype and given.is_floating_point():
         raw.notes.append(f"x is {_dtype(given)}; it is used as float32.")
     elif given.dtype in (torch.int32, torch.int64) and max(int(given.max()), -int(given.min())) > 2**24:
         raw.notes.append(f"x is {_dtype(given)} with values above 2**24, which float32 rounds.")
     return x
 
 
-def check_edges(raw: RawGraph, num_nodes: int) -> Tensor:
+def check_edges(raw: RawGraph, num_nodes: int, *, convert: bool = True) -> Tensor:
     """The edges as int64 `[2, E]` in RAM, every id in `[0, num_nodes)`; copies only when the dtype asks for it.
+
+    Args:
+        convert: False to return them as they are, of any integer dtype.
 
     Raises:
         DatasetError: when they are missing, transposed, not integers, or out of range.
     """
-    edge_index = check_edge_list(raw)
+    edge_index = check_edge_list(raw, convert=convert)
     if edge_index.numel() == 0:
         raw.notes.append("The graph has no edges: each node is classified by its own features.")
     elif int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes:
@@ -55,8 +69,8 @@ def check_edges(raw: RawGraph, num_nodes: int) -> Tensor:
     return edge_index
 
 
-def check_edge_list(raw: RawGraph) -> Tensor:
-    """The edges as int64 `[2, E]` in RAM, whatever the ids.
+def check_edge_list(raw: RawGraph, *, convert: bool = True) -> Tensor:
+    """The edges as int64 `[2, E]` in RAM, or without `convert` as they are, whatever the ids.
 
     Raises:
         DatasetError: when they are missing, transposed, or not integers.
@@ -80,7 +94,7 @@ def check_edge_list(raw: RawGraph) -> Tensor:
         )
     if edge_index.size(1) == 2:
         raw.notes.append("edge_index is [2, 2], which reads both ways: row 0 is taken as sources.")
-    return edge_index.to(torch.int64).contiguous()
+    return edge_index.to(torch.int64).contiguous() if convert else edge_index
 
 
 def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
@@ -98,9 +112,11 @@ def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
     if y.dim() == 2 and y.size(0) == num_nodes and y.numel():
         raise _several_columns(raw, y)
     if y.dim() != 1 or y.size(0) != num_nodes:
-        advice = "One label for a whole graph is not trained yet." if y.numel() == 1 < num_nodes else ""
-        found = f"{raw.origin}: y is {shape_of(y)} and x has {num_nodes} rows"
-        raise DatasetError(f"{found}; expected one label a node.", advice)
+        alone = y.numel() == 1 < num_nodes
+        advice = "Labels of whole graphs are learnt from many graphs: this is one." if alone else ""
+        rows = f"x has {num_nodes} rows" if raw.unit == "node" else f"there are {num_nodes} {raw.unit}s"
+        found = f"{raw.origin}: y is {shape_of(y)} and {rows}"
+        raise DatasetError(f"{found}; expected one label a {raw.unit}.", advice)
     if y.dtype in _FLOATS:
         y = _whole_numbers(raw, y)
     elif y.dtype not in (*INTEGERS, torch.bool):
@@ -111,7 +127,8 @@ def check_labels(raw: RawGraph, num_nodes: int) -> tuple[Tensor, int]:
         raise DatasetError(f"{raw.origin}: y is negative or NaN everywhere: no label; expected classes from 0.")
     if num_classes > max(num_nodes, 10_000):
         raise DatasetError(
-            f"{raw.origin}: y has the label {num_classes - 1}, but only {num_nodes} nodes; expected classes from 0.",
+            f"{raw.origin}: y has the label {num_classes - 1}, but only {num_nodes} {raw.unit}s; expected classes from "
+            "0.",
             "Number the classes with numpy.unique(y, return_inverse=True)[1]; for measurements type --task regression.",
         )
     _note_classes(raw, y, num_classes)
@@ -170,7 +187,7 @@ def _chunks(x: Tensor) -> list[tuple[int, Tensor]]:
 def _not_finite(raw: RawGraph, given: Tensor, x: Tensor, start: int, wrong: Tensor) -> DatasetError:
     row, column = wrong.nonzero()[0].tolist()
     value = given[start + row, column].item()
-    total = sum(int((~torch.isfinite(rows)).sum()) for _, rows in _chunks(x))
+    total = sum(int((~torch.isfinite(rows.to(torch.float32))).sum()) for _, rows in _chunks(x))
     too_large = f"{value:g}"[-1].isdigit()
     expected = "numbers that float32 can hold" if too_large else "finite numbers"
     return DatasetError(
@@ -181,9 +198,15 @@ def _not_finite(raw: RawGraph, given: Tensor, x: Tensor, start: int, wrong: Tens
 
 
 def _out_of_range(raw: RawGraph, edge_index: Tensor, num_nodes: int) -> DatasetError:
-    outside = (edge_index < 0) | (edge_index >= num_nodes)
-    edge = int(outside.any(0).nonzero()[0])
-    row = int(outside[:, edge].nonzero()[0])
+    edge, row, num_outside = -1, 0, 0
+    for start in range(0, edge_index.size(1), _CHUNK_VALUES):
+        some = edge_index[:, start : start + _CHUNK_VALUES]
+        outside = (some < 0) | (some >= num_nodes)
+        num_outside += int(outside.any(0).sum())
+        if edge < 0 < num_outside:
+            edge = int(outside.any(0).nonzero()[0])
+            row = int(outside[:, edge].nonzero()[0])
+            edge += start
     lowest, highest = int(edge_index.min()), int(edge_index.max())
     y = raw.y
     num_labels = len(y) if isinstance(y, Tensor) and y.dim() in (1, 2) else 0
@@ -196,7 +219,7 @@ def _out_of_range(raw: RawGraph, edge_index: Tensor, num_nodes: int) -> DatasetE
     return DatasetError(
         f"{raw.origin}: edge {edge} of edge_index has the {('source', 'destination')[row]} "
         f"{int(edge_index[row, edge])}, and x has {num_nodes} rows; expected node ids from 0 to {num_nodes - 1} "
-        f"(found {lowest} to {highest}; {int(outside.any(0).sum())} edges lead outside).",
+        f"(found {lowest} to {highest}; {num_outside} edges lead outside).",
         advice,
     )
 
@@ -205,7 +228,7 @@ def _several_columns(raw: RawGraph, y: Tensor) -> DatasetError:
     one_hot = bool(((y == 0) | (y == 1)).all() and (y.sum(1) == 1).all())
     advice = "Each row holds a single 1: store y.argmax(1)." if one_hot else "Choose one column, or another --task."
     return DatasetError(
-        f"{raw.origin}: y is {shape_of(y)}: several labels a node; expected one class a node.",
+        f"{raw.origin}: y is {shape_of(y)}: several labels a {raw.unit}; expected one class a {raw.unit}.",
         advice,
     )
 
@@ -217,14 +240,14 @@ def _whole_numbers(raw: RawGraph, y: Tensor) -> Tensor:
     if endless.any():
         node = int(endless.nonzero()[0])
         raise DatasetError(
-            f"{raw.origin}: y is {y[node].item():g} at node {node}; expected finite numbers.",
+            f"{raw.origin}: y is {y[node].item():g} at {raw.unit} {node}; expected finite numbers.",
             "NaN marks a label that is missing.",
         )
     odd = labelled & (y != y.round())
     if odd.any():
         node = int(odd.nonzero()[0])
         raise DatasetError(
-            f"{raw.origin}: y is {y[node].item():g} at node {node}; expected whole numbers: classes.",
+            f"{raw.origin}: y is {y[node].item():g} at {raw.unit} {node}; expected whole numbers: classes.",
             "If they are measurements, type --task regression.",
         )
     largest = float(y[labelled].abs().max()) if labelled.any() else 0.0
@@ -236,13 +259,13 @@ def _whole_numbers(raw: RawGraph, y: Tensor) -> Tensor:
 def _note_classes(raw: RawGraph, y: Tensor, num_classes: int) -> None:
     counts = torch.bincount(y + 1, minlength=num_classes + 1)
     if counts[0]:
-        raw.notes.append(f"{int(counts[0])} of {len(y)} nodes have no label (y negative or NaN).")
+        raw.notes.append(f"{int(counts[0])} of {len(y)} {raw.unit}s have no label (y negative or NaN).")
     empty = (counts[1:] == 0).nonzero().flatten().tolist()
     if empty:
         shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
-        raw.notes.append(f"{len(empty)} of {num_classes} classes have no node: {shown}.")
+        raw.notes.append(f"{len(empty)} of {num_classes} classes have no {raw.unit}: {shown}.")
     if num_classes - len(empty) == 1:
-        raw.notes.append(f"Every labelled node has the class {num_classes - 1}: there is nothing to learn.")
+        raw.notes.append(f"Every labelled {raw.unit} has the class {num_classes - 1}: there is nothing to learn.")
 
 
 def shape_of(tensor: Tensor) -> str:

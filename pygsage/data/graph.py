@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +17,24 @@ from pygsage.data.arrays import (
     damaged,
     map_array,
     read_manifest,
+    verify_array,
     write_array,
     write_folder,
     write_manifest,
 )
 from pygsage.data.raw import SPLITS
+from pygsage.memory.machine import read_machine
+from pygsage.native import core
 
 FORMAT = "pygsage-graph"
 VERSION = 1
+_ALWAYS_FITS_BYTES = 64 << 20
 TASKS = ("classes", "multilabel", "regression")
 _DTYPES = {
     "indptr": ("int64",),
     "indices": ("int32", "int64"),
     "edge_id": ("int64",),
-    "x": ("float32",),
+    "x": ("float32", "float16"),
     "y": ("int64", "float32"),
 }
 _NODE_ID = {"node_id": ("int64",)}
@@ -43,7 +49,7 @@ class Graph:
         indptr: int64 `[N + 1]`; the in-neighbours of node v are `indices[indptr[v]:indptr[v + 1]]`.
         indices: int32, or int64 from 2**31 nodes on, `[E]`.
         edge_id: int64 `[E]`: each edge's position in the user's list; -1 for edges that an option added.
-        x: float32 `[N, F]`, finite.
+        x: float32 `[N, F]`, finite; or float16, if it was built on disk from such: rows are widened when gathered.
         y: int64 `[N]`, classes from 0, -1 where there is no label; for other tasks float32 `[N, C]`, NaN where a
             label is missing: 0 or 1 for `multilabel`, numbers for `regression`.
         splits: int64 node ids under those of `train`, `val`, `test` that exist.
@@ -52,7 +58,7 @@ class Graph:
         task: `classes`, `multilabel` or `regression`.
         node_id: int64 `[N]`: the user's own id of each node, if `--relabel` gave them numbers; else None.
 
-    A graph that was opened from a folder is pickled as that folder's path.
+    A graph that was opened from a folder is pickled as that folder's path, with its splits if those are others.
     """
 
     name: str
@@ -67,6 +73,8 @@ class Graph:
     task: str = "classes"
     node_id: Tensor | None = None
     folder: Path | None = field(default=None, init=False, repr=False)  # init=False: a changed copy has no folder
+    is_split_anew: bool = field(default=False, init=False, repr=False)
+    is_cold: bool = field(default=False, init=False, repr=False)  # mapped, and too large for the page cache
 
     @property
     def num_nodes(self) -> int:
@@ -106,16 +114,7 @@ class Graph:
     def _write(self, folder: Path) -> None:
         (folder / "split").mkdir()
         described = {name: write_array(folder, name, tensor.numpy()) for name, tensor in self.arrays().items()}
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "name": self.name,
-            "num_classes": self.num_classes,
-            "task": self.task,
-            "notes": list(self.notes),
-            "arrays": described,
-        }
-        write_manifest(folder, manifest)
+        write_manifest(folder, manifest_of(self.name, self.num_classes, self.task, self.notes, described))
 
     @staticmethod
     def open(folder: str | Path) -> Graph:
@@ -141,18 +140,90 @@ class Graph:
             raise damaged(folder, f"{type(error).__name__}: {error}") from None
         _check_lengths(folder, graph)
         object.__setattr__(graph, "folder", folder)
+        object.__setattr__(graph, "is_cold", _read_at_random(graph))
         return graph
 
+    @staticmethod
+    def verify(folder: str | Path) -> None:
+        """Opens a folder, and compares every byte with its checksum; reads all of it once.
+
+        Raises:
+            DatasetError: when a byte is not as it was written, or the folder cannot be opened.
+        """
+        folder = Path(folder).absolute()
+        Graph.open(folder)
+        manifest = read_manifest(folder, {FORMAT: VERSION})
+        try:
+            if manifest["crc32"] != _checksum(manifest):
+                raise ValueError(f"{MANIFEST} is not what was written")
+            for name, told in manifest["arrays"].items():
+                verify_array(folder, name, told)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise damaged(folder, f"{error}") from None
+
+    def split_anew(self, splits: dict[str, Tensor], notes: Iterable[str]) -> Graph:
+        """The same graph, in its folder if it has one, with other splits than those there."""
+        changed = replace(self, splits=splits, notes=tuple(notes))
+        for name, value in (("folder", self.folder), ("is_split_anew", True), ("is_cold", self.is_cold)):
+            object.__setattr__(changed, name, value)
+        return changed
+
     def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
+        if self.folder is not None and self.is_split_anew:
+            return _open_split_anew, (self.folder, self.splits, self.notes)
         if self.folder is not None:
             return Graph.open, (self.folder,)
         arrays = (self.indptr, self.indices, self.edge_id, self.x, self.y)
         return Graph, (self.name, *arrays, self.splits, self.num_classes, self.notes, self.task, self.node_id)
 
 
+def _read_at_random(graph: Graph) -> bool:
+    """Whether the features are too large for the page cache; the kernel is then told not to read around each row."""
+    if core is None or graph.x.nbytes < _ALWAYS_FITS_BYTES:
+        return False
+    available = read_machine().memory_available_bytes
+    if available is None or graph.x.nbytes <= available // 2:
+        return False
+    for array in (graph.x, graph.indices.reshape(1, -1)):
+        if array.nbytes > available // 4:
+            core.at_random(array.numpy())
+    return True
+
+
+def _open_split_anew(folder: Path, splits: dict[str, Tensor], notes: tuple[str, ...]) -> Graph:
+    return Graph.open(folder).split_anew(splits, notes)
+
+
+def manifest_of(
+    name: str, num_classes: int, task: str, notes: Iterable[str], arrays: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The manifest of a graph's folder.
+
+    Args:
+        arrays: What `write_array` told of each.
+        more: Further entries, such as the fingerprint of what it was made from.
+    """
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": name,
+        "num_classes": num_classes,
+        "task": task,
+        "notes": list(notes),
+        "arrays": arrays,
+        **more,
+    }
+    return {**manifest, "crc32": _checksum(manifest)}
+
+
+def _checksum(manifest: dict[str, Any]) -> int:
+    told = {key: value for key, value in manifest.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+
+
 def _map_arrays(folder: Path, described: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     allowed = _DTYPES | _NODE_ID | {f"split/{name}": ("int64",) for name in SPLITS}
-    for name in [*_DTYPES, "split/train"]:
+    for name in _DTYPES:
         if name not in described:
             raise ValueError(f"{MANIFEST} names no {name}")
     for name, told in described.items():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+import numpy as np
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
@@ -19,18 +20,13 @@ from pygsage.data.attributes import (
     uneven,
     unique_name,
 )
+from pygsage.data.layout import Block, Layout, Taken
 from pygsage.data.schema import Column, Group, NodeCount, Schema, label
+from pygsage.data.streams import Content
 from pygsage.errors import DatasetError
 
 Missing = Literal["refuse", "keep"]
 _BATCHED_KEYS = {"num_nodes", "x", "pos", "batch", "adj", "adj_t", "edge_index", "face"}
-
-
-class Taken(NamedTuple):
-    """One graph as bytes: for each attribute it has, the rows in the order of its file, and how many."""
-
-    values: list[tuple[Growing, bytes, int]]
-    counts: dict[Group, int]
 
 
 class Intake:
@@ -55,11 +51,13 @@ class Intake:
             self.columns = [Growing(**entry) for entry in state["columns"]]
             counts = [GrowingCount(**entry) for entry in state["counts"]]
             self.counts = {count.group: count for count in counts}
+        self._layout: Layout | None = None  # of the graph before; what was learnt by it is settled later
         self._by_key = {(c.group, c.key): c for c in self.columns}
         self._names = {c.name.lower() for c in self.columns} | {c.name.lower() for c in self.counts.values()}
 
     def state(self) -> dict[str, Any]:
         """All that was learnt, as plain values that JSON can hold."""
+        self._settle()
         columns = [{k: v for k, v in asdict(column).items() if k != "torch_dtype"} for column in self.columns]
         counts = [asdict(count) for count in self.counts.values()]
         return {
@@ -80,6 +78,12 @@ class Intake:
             DatasetError: naming the graph and the attribute.
         """
         number = self.num_graphs if number is None else number
+        if self._layout is not None:
+            taken = self._layout.take(data, number)
+            if taken is not None:
+                self.num_graphs += 1
+                return taken
+            self._settle()
         hetero = isinstance(data, HeteroData)
         if not hetero and not isinstance(data, Data):
             raise DatasetError(
@@ -88,7 +92,7 @@ class Intake:
         if self.hetero is not None and hetero != self.hetero:
             expected = "HeteroData" if self.hetero else "Data"
             raise DatasetError(f"Graph {number} is a {type(data).__name__}; expected {expected}, as the graphs before.")
-        values: list[tuple[Growing, bytes, int]] = []
+        values: list[tuple[Growing, Content, int]] = []
         counts: dict[Group, int] = {}
         batched: set[Group] = set()
         new: list[Growing] = []
@@ -101,6 +105,11 @@ class Intake:
                 first_edges[group] = found["edge_index"]
             if (not hetero or isinstance(group, str)) and storage._mapping:
                 count = count_nodes(storage._mapping, found, number, group)
+                if count is None and group is not None:
+                    raise DatasetError(
+                        f"Graph {number}: nothing tells how many {group!r} nodes there are; expected num_nodes or x.",
+                        f"Write data[{group!r}].num_nodes = ….",
+                    )
                 counts[group] = count or 0
                 if not _BATCHED_KEYS.isdisjoint(storage._mapping) or any("node" in key for key in storage._mapping):
                     batched.add(group)
@@ -109,7 +118,50 @@ class Intake:
             raise DatasetError(f"Graph {number} has no attributes; expected at least num_nodes.")
         self._check_missing(values, new, number)
         self._commit(values, counts, batched, first_edges, new, notes, hetero, data)
+        if not hetero and len(values) == len(self.columns):
+            self._layout = Layout.of(data, [column for column, _, _ in values])
         return Taken(values, counts)
+
+    def allows(self, block: Block) -> bool:
+        """Whether `take` would take each of the graphs of a block, which has the attributes of those before."""
+        edges = {column.group: rows for column, _, rows in block.values if column.key == "edge_index"}
+        for column, _, rows in block.values:
+            if column.key == "y" and column.kind == "tensor" and not column.shape and column.cat_dim == 0:
+                good = rows == 1
+                for same in (block.counts.get(column.group), edges.get(column.group)):
+                    good = good if same is None else good | (rows == same)
+                if not good.all():
+                    return False
+        return len(block.values) == len(self.columns)
+
+    def take_block(self, block: Block) -> None:
+        """Learns from all graphs of a block that is allowed at once."""
+        self._settle()
+        self._learn({column.number: rows for column, _, rows in block.values}, block.counts)
+        self.num_graphs += block.num_graphs
+
+    def _settle(self) -> None:
+        """Learns from the graphs that were taken by the layout of the one before them."""
+        layout, self._layout = self._layout, None
+        if layout is not None and layout.counts:
+            rows = np.array(layout.rows, dtype=np.int64).reshape(len(layout.counts), -1).T
+            counts: dict[Group, np.ndarray] = {None: np.array(layout.counts, dtype=np.int64)}
+            self._learn({c.number: n for c, n in zip(layout.columns, rows, strict=True)}, counts)
+
+    def _learn(self, rows: Mapping[int, np.ndarray], counts: Mapping[Group, np.ndarray]) -> None:
+        """What `_commit` does, for many graphs that have all attributes: the rows of each, by the column's number."""
+        edges = {column.group: rows[column.number] for column in self.columns if column.key == "edge_index"}
+        for count in self.counts.values():
+            count.same &= bool((counts[count.group] == count.first).all())
+        for column in self.columns:
+            here = rows[column.number]
+            column.num_present += len(here)
+            column.same_rows &= bool((here == column.first_rows).all())
+            are_nodes = bool((here == counts.get(column.group, -1)).all())
+            are_edges = bool((here == edges.get(column.group, -1)).all())
+            column.node_like, column.rows_are_nodes = column.node_like & are_nodes, column.rows_are_nodes & are_nodes
+            column.edge_like, column.rows_are_edges = column.edge_like & are_edges, column.rows_are_edges & are_edges
+            column.one_like &= bool((here == 1).all())
 
     def finish(self) -> Schema:
         """The schema of all graphs that were taken.
@@ -117,6 +169,7 @@ class Intake:
         Raises:
             DatasetError: when there was none.
         """
+        self._settle()
         if self.num_graphs == 0:
             raise DatasetError(
                 "There are no graphs left; expected at least one.", "Look at pre_filter, and the source."
@@ -150,7 +203,7 @@ class Intake:
         storage: Any,
         group: Group,
         number: int,
-        values: list[tuple[Growing, bytes, int]],
+        values: list[tuple[Growing, Content, int]],
         new: list[Growing],
         notes: list[str],
     ) -> dict[str, int]:
@@ -183,7 +236,7 @@ class Intake:
                 f"For {rows} labels a graph write {shown} = {shown}.unsqueeze(0), of shape [1, {rows}].",
             )
 
-    def _check_missing(self, values: list[tuple[Growing, bytes, int]], new: list[Growing], number: int) -> None:
+    def _check_missing(self, values: list[tuple[Growing, Content, int]], new: list[Growing], number: int) -> None:
         if self.missing == "keep" or self.num_graphs == 0 or (not new and len(values) == len(self.columns)):
             return
         known = {column.group for column in self.columns}
@@ -198,7 +251,7 @@ class Intake:
 
     def _commit(
         self,
-        values: list[tuple[Growing, bytes, int]],
+        values: list[tuple[Growing, Content, int]],
         counts: dict[Group, int],
         batched: set[Group],
         num_edges: dict[Group, int],

@@ -45,14 +45,16 @@ def check_targets(raw: RawGraph, num_nodes: int, task: str = "auto", ignore_labe
     y = raw.y
     if not isinstance(y, Tensor) or not _numbers(y) or y.dim() not in (1, 2) or len(y) != num_nodes or y.numel() == 0:
         check_labels(raw, num_nodes)  # says what is wrong with it
-        raise DatasetError(f"{raw.origin}: y is {list(y.shape)} of {y.dtype}; expected [nodes] or [nodes, labels].")
+        raise DatasetError(
+            f"{raw.origin}: y is {list(y.shape)} of {y.dtype}; expected [{raw.unit}s] or [{raw.unit}s, labels]."
+        )
     y = y.detach().cpu()
     table = y.reshape(num_nodes, -1)
     ignored = None
     if ignore_label is not None:
         ignored = table == ignore_label
         if not ignored.any():
-            raw.notes.append(f"No node has the label {ignore_label} that is to be ignored.")
+            raw.notes.append(f"No {raw.unit} has the label {ignore_label} that is to be ignored.")
     known = ~ignored if ignored is not None else torch.ones_like(table, dtype=torch.bool)
     if table.is_floating_point():
         known &= ~torch.isnan(table)
@@ -73,8 +75,8 @@ def check_targets(raw: RawGraph, num_nodes: int, task: str = "auto", ignore_labe
     if (known & ~torch.isfinite(values)).any():
         node, column = (known & ~torch.isfinite(values)).nonzero()[0].tolist()
         raise DatasetError(
-            f"{raw.origin}: y is {table[node, column].item():g} at node {node}; expected finite numbers that float32 "
-            "can hold.",
+            f"{raw.origin}: y is {table[node, column].item():g} at {raw.unit} {node}; expected finite numbers that "
+            "float32 can hold.",
             "NaN marks a label that is missing.",
         )
     labelled = known.any(1)
@@ -105,13 +107,13 @@ def _check_binary(raw: RawGraph, table: Tensor, known: Tensor, told: str) -> Non
     if odd.any():
         node, column = odd.nonzero()[0].tolist()
         raise DatasetError(
-            f"{raw.origin}: y is {table[node, column].item():g} at node {node}, column {column}; expected 0, 1, or "
-            "NaN for missing: --task multilabel.",
+            f"{raw.origin}: y is {table[node, column].item():g} at {raw.unit} {node}, column {column}; expected 0, 1, "
+            "or NaN for missing: --task multilabel.",
             "If a number marks missing labels, name it with --ignore-label; for measurements type --task regression.",
         )
     if told == "auto" and known.all() and bool((table.to(torch.int64).sum(1) == 1).all()):
         raise DatasetError(
-            f"{raw.origin}: y is {list(table.shape)} and each row holds a single 1, which may be one class a node or "
-            "several labels; expected to know which.",
+            f"{raw.origin}: y is {list(table.shape)} and each row holds a single 1, which may be one class a "
+            f"{raw.unit} or several labels; expected to know which.",
             "For classes store y.argmax(1); for several labels type --task multilabel.",
         )

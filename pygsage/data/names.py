@@ -44,7 +44,28 @@ _OGB_DEFAULTS: dict[str, dict[str, Any]] = {
     "ogbn-proteins": {},
 }
 
-_KINDS = "digits, path/to/graph.npz or .pt, path/to/recipe.py, ogbn-arxiv, or pyg:CLASS/NAME such as pyg:Planetoid/Cora"
+# Those of many graphs, with a label each.
+_OGB_GRAPHS = (
+    "ogbg-molbace",
+    "ogbg-molbbbp",
+    "ogbg-molclintox",
+    "ogbg-molesol",
+    "ogbg-molfreesolv",
+    "ogbg-molhiv",
+    "ogbg-mollipo",
+    "ogbg-molmuv",
+    "ogbg-molpcba",
+    "ogbg-molsider",
+    "ogbg-moltox21",
+    "ogbg-moltoxcast",
+    "ogbg-ppa",
+)
+_OF_GRAPHS: dict[str, Any] = {"epochs": 20, "batch_size": 32, "hidden": 64, "norm": "batch", "dropout": 0.0}
+
+_KINDS = (
+    "digits, digits-grid, path/to/graph.npz or .pt, path/to/recipe.py, the folder of a store, ogbn-arxiv, "
+    "ogbg-molbace, or pyg:CLASS/NAME such as pyg:Planetoid/Cora"
+)
 _FILE_KINDS: dict[str, tuple[Literal["npz", "pt"], str]] = {
     ".npz": ("npz", "an .npz file with x, edge_index and y"),
     ".pt": ("pt", "a file that torch.save wrote of a PyG Data, or of a dict with x, edge_index and y"),
@@ -57,7 +78,7 @@ _HOW_TO_NPZ = "Save its arrays with numpy.savez('graph.npz', x=…, edge_index=�
 class Reference:
     """A dataset that a user named: its kind, and the parts of the name that this kind has."""
 
-    kind: Literal["digits", "npz", "ogb", "pt", "pyg", "recipe"]
+    kind: Literal["digits", "digits-grid", "graph", "npz", "ogb", "ogb-graphs", "pt", "pyg", "recipe", "store"]
     text: str
     path: Path | None = None
     class_name: str = ""
@@ -72,6 +93,8 @@ def parse_reference(text: str) -> Reference:
     """
     if text == "digits":
         return Reference("digits", text)
+    if text == "digits-grid":
+        return Reference("digits-grid", text)
     if text.startswith("pyg:"):
         return _parse_pyg(text)
     if not text.strip():
@@ -82,6 +105,10 @@ def parse_reference(text: str) -> Reference:
     if recipe:
         return _parse_recipe(text, *recipe.groups())
     path = Path(os.path.expanduser(text))  # os.path never raises, whatever a user types; Path does
+    if _is_graph(path):
+        return Reference("graph", text, path=path)
+    if _is_store(path):
+        return Reference("store", text, path=path)
     if os.path.isdir(path):
         raise _folder(text, path)
     if path.suffix.lower() in _FILE_KINDS:
@@ -91,7 +118,11 @@ def parse_reference(text: str) -> Reference:
 
 def dataset_defaults(text: str) -> dict[str, Any]:
     """The options of `TrainConfig` that a dataset sets for itself; none for a name that is not known."""
-    return {"epochs": 30, "batch_size": 128} if text == "digits" else dict(_OGB_DEFAULTS.get(text, {}))
+    if text == "digits":
+        return {"epochs": 30, "batch_size": 128}
+    if text == "digits-grid" or text in _OGB_GRAPHS:
+        return {**_OF_GRAPHS, "lr": 0.01} if text == "digits-grid" else dict(_OF_GRAPHS)
+    return dict(_OGB_DEFAULTS.get(text, {}))
 
 
 def short_name(text: str) -> str:
@@ -115,13 +146,18 @@ def _parse_pyg(text: str) -> Reference:
 def _parse_ogb(text: str) -> Reference:
     if text in _OGB_DEFAULTS:
         return Reference("ogb", text, name=text)
-    known = ", ".join(_OGB_DEFAULTS)
-    kind = text[:4].lower()
-    if kind in ("ogbg", "ogbl"):
-        holds = "many graphs, each with its own label" if kind == "ogbg" else "edges to be predicted"
-        raise DatasetError(f"{text} is an OGB dataset of {holds}; expected one with node labels: {known}.")
-    lower = {name.lower(): name for name in _OGB_DEFAULTS}
-    near = get_close_matches(re.sub(r"^ogb[n:]?[-:_]?(n-)?", "ogbn-", text.lower()), lower, n=1)
+    if text in _OGB_GRAPHS:
+        return Reference("ogb-graphs", text, name=text)
+    of_graphs = text[:4].lower() == "ogbg"
+    names = _OGB_GRAPHS if of_graphs else tuple(_OGB_DEFAULTS)
+    known = ", ".join(names)
+    if text[:4].lower() == "ogbl":
+        raise DatasetError(
+            f"{text} is an OGB dataset of edges to be predicted; expected one with node labels: {known}."
+        )
+    lower = {name.lower(): name for name in names}
+    prefix = "ogbg-" if of_graphs else "ogbn-"
+    near = get_close_matches(re.sub(r"^ogb[ng:]?[-:_]?([ng]-)?", prefix, text.lower()), lower, n=1)
     raise DatasetError(
         f"{text} is no dataset of OGB's that is read; expected one of {known}.",
         f"Did you mean {lower[near[0]]}?" if near else "",
@@ -148,6 +184,15 @@ def _parse_file(text: str, path: Path) -> Reference:
     raise DatasetError(f"The file {_shown(text)} does not exist; expected {what}.", _near_file(path, f"*{suffix}"))
 
 
+def _is_store(path: Path) -> bool:
+    """Whether a folder has the manifest of a store of many graphs."""
+    try:
+        with open(path / "manifest.json", "rb") as file:
+            return b'"pygsage-graphs"' in file.read(200)
+    except (OSError, ValueError):
+        return False
+
+
 def _shown(text: str) -> str:
     """A name for an error: on one line, and no longer than that takes."""
     short = text if len(text) <= 300 else f"{text[:300]}…"
@@ -161,6 +206,15 @@ def _near_file(path: Path, pattern: str) -> str:
     return f"Did you mean {path.parent / near[0]}?" if near else ""
 
 
+def _is_graph(path: Path) -> bool:
+    """Whether a folder is that of one graph, which `pygsage convert` wrote."""
+    try:
+        with open(path / "manifest.json", "rb") as file:
+            return b'"pygsage-graph"' in file.read(256)
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return False
+
+
 def _folder(text: str, path: Path) -> DatasetError:
     if os.path.isfile(path / "config.yaml"):
         return DatasetError(
@@ -168,8 +222,8 @@ def _folder(text: str, path: Path) -> DatasetError:
         )
     if os.path.isfile(path / "manifest.json"):
         return DatasetError(
-            f"{text} is the folder of a store; training from one is not in this version. Expected {_KINDS}.",
-            f"To look at it: pygsage info {text}; in Python: pygsage.OnDiskGraphs({text!r})",
+            f"{text} is the folder of one graph; training from one is not in this version. Expected {_KINDS}.",
+            f"To look at it: pygsage info {text}",
         )
     if os.path.isdir(path / "raw"):
         return DatasetError(

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from pygsage.config import TrainConfig, parse_split
-from pygsage.data.checks import check_edges, check_features
-from pygsage.data.csc import build_csc
+from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
-from pygsage.data.labels import Labels, check_targets
+from pygsage.data.graph_build import build_graph
 from pygsage.data.names import parse_reference
-from pygsage.data.options import add_self_loops, normalize_features, to_undirected
+from pygsage.data.prepare import prepare_graph, with_splits
 from pygsage.data.raw import RawGraph
-from pygsage.data.relabel import relabel
-from pygsage.data.splits import check_splits, count_public_splits, per_class_splits, public_splits, random_splits
+from pygsage.data.storage import GIVEN, Storage, fingerprint_of, is_current, one_builder
 from pygsage.data.take import raw_from_data
 from pygsage.errors import ConfigError, DatasetError
 
-GIVEN = "a graph given in Python"  # the name of a dataset that `pygsage.train` got as an object
 
+def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage | None = None) -> Graph:
+    """Reads, checks and prepares the dataset of a run.
 
-def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
-    """Reads, checks and prepares the dataset of a run; nothing is written but a PyG class's own files.
+    In RAM nothing is written but a PyG class's own files. On disk it is built in `storage.folder`, or mapped from
+    there if it was built before from the same files with the same options. A folder of ours is mapped either way.
 
     Args:
+        storage: Where the graph is held; None for RAM.
         need_split: False to look at a dataset that has no split of its own, or several: `splits` is then empty, or
             the first of them, and a note says so.
 
@@ -34,7 +33,43 @@ def open_graph(config: TrainConfig, *, need_split: bool = True) -> Graph:
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    return _prepare(read_source(config), config, need_split)
+    reference = parse_reference(config.dataset) if config.dataset != GIVEN else None
+    if reference is not None and reference.kind == "graph":
+        graph = Graph.open(str(reference.path))
+        if not changes_arrays(config, graph):
+            return with_splits(graph, config, need_split)
+        if config.task == "auto":
+            config = config.with_values({"task": graph.task}, "")  # said once, and kept
+    if storage is None or storage.folder is None or reference is None:
+        given = storage.raw if storage is not None else None
+        return prepare_graph(given or read_source(config), config, need_split)
+    folder, given = storage.folder, storage.raw
+    with one_builder(folder):
+        if is_current(folder, config, reference):
+            graph = Graph.open(folder)
+        else:
+            graph = build_graph(
+                lambda scratch: given or read_source(config, scratch),
+                config,
+                folder,
+                fingerprint_of(config, reference),
+                need_split=need_split if config.split == "public" else None,
+                budget_bytes=storage.budget_bytes,
+                overwrite=True,
+            )
+    return graph if config.split == "public" else with_splits(graph, config, need_split)
+
+
+def changes_arrays(config: TrainConfig, graph: Graph) -> bool:
+    """Whether options ask for other arrays than those of a graph that is stored."""
+    return (
+        config.undirected
+        or config.self_loops
+        or config.normalize_features
+        or config.relabel
+        or config.ignore_label is not None
+        or config.task not in ("auto", graph.task)
+    )
 
 
 def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) -> Graph:
@@ -55,45 +90,14 @@ def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) 
     raw = raw_from_data(config.dataset, config.dataset, data, num_graphs)
     if config.normalize_features and isinstance(raw.x, Tensor):
         raw.x = raw.x.detach().clone()  # it is done in place
-    return _prepare(raw, config, need_split)
+    return prepare_graph(raw, config, need_split)
 
 
-def _prepare(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
-    x, raw.x = check_features(raw), None
-    num_nodes = len(x)
-    node_id = relabel(raw, num_nodes) if config.relabel else None
-    if raw.node_id is not None and not config.relabel:
-        raw.notes.append("Not used: node_id; if edge_index holds such ids, add --relabel.")
-    edge_index, raw.edge_index = check_edges(raw, num_nodes), None
-    labels = check_targets(raw, num_nodes, config.task, config.ignore_label)
-    splits = _choose_splits(raw, labels, config, need_split)
-    edge_id = None
-    if config.undirected:
-        edge_index, edge_id = to_undirected(edge_index, edge_id, num_nodes)
-    if config.self_loops:
-        edge_index, edge_id = add_self_loops(edge_index, edge_id, num_nodes)
-    indptr, indices, perm = build_csc(edge_index, num_nodes)
-    del edge_index  # as large as all of the rest
-    _note_direction(raw, indptr, splits, config)
-    if config.normalize_features:
-        normalize_features(x)
-    return Graph(
-        name=config.dataset,
-        indptr=indptr,
-        indices=indices,
-        edge_id=perm if edge_id is None else edge_id[perm],
-        x=x,
-        y=labels.y,
-        splits=splits,
-        num_classes=labels.num_classes,
-        notes=tuple(raw.notes),
-        task=labels.task,
-        node_id=node_id,
-    )
-
-
-def read_source(config: TrainConfig) -> RawGraph:
+def read_source(config: TrainConfig, scratch: Path | None = None) -> RawGraph:
     """The dataset as its source has it, unchecked.
+
+    Args:
+        scratch: A folder, for arrays that may not fit in RAM: they are mapped where they lie, or unpacked there.
 
     Raises:
         DatasetError: when there is no such dataset, or it cannot be read.
@@ -117,7 +121,11 @@ def read_source(config: TrainConfig) -> RawGraph:
     if reference.kind == "npz":
         from pygsage.data.sources.npz import read_npz
 
-        return read_npz(reference)
+        return read_npz(reference, scratch)
+    if reference.kind == "graph":
+        from pygsage.data.sources.folder import read_folder
+
+        return read_folder(reference)
     if reference.kind == "pt":
         from pygsage.data.sources.pt import read_pt
 
@@ -129,51 +137,7 @@ def read_source(config: TrainConfig) -> RawGraph:
     if reference.kind == "ogb":
         from pygsage.data.sources.ogb import read_ogb
 
-        return read_ogb(reference, config.root, offline=config.offline, quiet=config.quiet)
+        return read_ogb(reference, config.root, offline=config.offline, quiet=config.quiet, scratch=scratch)
     from pygsage.data.sources.pyg import read_pyg
 
     return read_pyg(reference, config.root, offline=config.offline)
-
-
-def _choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split: bool) -> dict[str, Tensor]:
-    kind, numbers = parse_split(config.split)
-    y = labels.by_node
-    if kind != "public":
-        if config.split_id is not None:
-            raise ConfigError(
-                f"--split-id picks one of the own splits of {raw.origin}, and --split {config.split} makes a new one; "
-                "expected one of the two options.",
-                "Leave one of them out.",
-            )
-        if kind == "random":
-            splits = random_splits(y, numbers, config.seed)
-        else:
-            if labels.task != "classes":
-                raise ConfigError(
-                    f"--split {config.split} needs classes, and the labels are of the task {labels.task}.",
-                    "Type for example --split random:.6/.2/.2.",
-                )
-            splits = per_class_splits(raw, y, int(numbers[0]), int(numbers[1]), config.seed)
-        return check_splits(raw, splits, y)
-    split_id, num_splits = config.split_id, count_public_splits(raw, len(y))
-    if not need_split and num_splits == 0:
-        raw.notes.append(
-            "There is no training split; to train, add --split random:.6/.2/.2 or --split per-class:20/30."
-        )
-        return {}
-    if not need_split and num_splits > 1 and split_id is None:
-        raw.notes.append(f"The dataset has {num_splits} splits; shown is --split-id 0.")
-        split_id = 0
-    return public_splits(raw, y, split_id, labels.ignored)
-
-
-def _note_direction(raw: RawGraph, indptr: Tensor, splits: dict[str, Tensor], config: TrainConfig) -> None:
-    train = splits.get("train", torch.empty(0, dtype=torch.int64))
-    num_without = int((indptr[train + 1] == indptr[train]).sum())
-    if 2 * num_without <= len(train) or int(indptr[-1]) == 0:
-        return
-    cure = "" if config.undirected else "; if edges mean both directions, add --undirected"
-    raw.notes.append(
-        f"{num_without} of {len(train)} training nodes have no in-neighbours (messages run from source to "
-        f"destination){cure}."
-    )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+from pygsage.native import core
 
 _SHORT_ROWS = 128
 
@@ -40,6 +44,13 @@ class Rows:
         begins = self._begins[ids]
         return begins, self._begins[ids + 1] - begins
 
+    def pieces(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `spans`, and where each begins once they are joined, and the end of the last: int64 `[k + 1]`."""
+        begins, lengths = self.spans(ids)
+        if self.constant is not None:
+            return begins, lengths, np.arange(len(ids) + 1) * self.constant
+        return begins, lengths, pointers(lengths)
+
     def begins(self) -> np.ndarray:
         """Where each graph's rows begin, and the end of the last: int64 `[graphs + 1]`."""
         if self.constant is None:
@@ -54,8 +65,21 @@ def pointers(lengths: np.ndarray) -> np.ndarray:
     return pointer
 
 
-def gather(array: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The rows `begins[j]` to `begins[j] + lengths[j]` of each `j`, joined, copied: one array."""
+def gather(array: np.ndarray, begins: np.ndarray, lengths: np.ndarray, total: int | None = None) -> np.ndarray:
+    """The rows `begins[j]` to `begins[j] + lengths[j]` of each `j`, joined, copied: one array.
+
+    Args:
+        total: The sum of the lengths, where it is known.
+    """
+    if core is None or not array.flags.c_contiguous or array.ndim == 0:
+        return gather_plain(array, begins, lengths)
+    out = np.empty((int(lengths.sum()) if total is None else total, *array.shape[1:]), array.dtype)
+    core.gather_rows(array, begins, lengths, out)
+    return out
+
+
+def gather_plain(array: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The same in NumPy: what `gather` is tested against, and does without the native core."""
     if len(begins) and not (begins[1:] != begins[:-1] + lengths[:-1]).any():
         start = int(begins[0])
         return array[start : start + int(lengths.sum())].copy()  # neighbours in the file
@@ -65,3 +89,29 @@ def gather(array: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.nda
         index += np.arange(total)
         return array.take(index, axis=0)
     return np.concatenate([array[b : b + n] for b, n in zip(begins.tolist(), lengths.tolist(), strict=True)])
+
+
+def gather_columns(
+    array: np.ndarray, begins: np.ndarray, lengths: np.ndarray, total: int, shifts: Sequence[np.ndarray] = ()
+) -> np.ndarray:
+    """The same of an array `[N, C]`, turned over to `[C, total]`, with a number added to what comes from each piece.
+
+    Args:
+        total: The sum of the lengths.
+        shifts: For each column int64, one number a piece; none to add nothing.
+    """
+    if core is None or not array.flags.c_contiguous or array.dtype not in (np.int32, np.int64):
+        return gather_columns_plain(array, begins, lengths, shifts)
+    out = np.empty((array.shape[1], total), array.dtype)
+    core.gather_columns(array, begins, lengths, out, shifts)
+    return out
+
+
+def gather_columns_plain(
+    array: np.ndarray, begins: np.ndarray, lengths: np.ndarray, shifts: Sequence[np.ndarray] = ()
+) -> np.ndarray:
+    """The same in NumPy."""
+    joined = np.ascontiguousarray(gather_plain(array, begins, lengths).T)
+    for row, shift in zip(joined, shifts, strict=False):
+        row += np.repeat(shift, lengths).astype(array.dtype)
+    return joined

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from pygsage.config import parse_size
 from pygsage.data.in_memory import InMemoryGraphs
 from pygsage.data.intake import Intake, Missing
 from pygsage.data.on_disk import OnDiskGraphs
@@ -21,6 +20,7 @@ from pygsage.data.stored import Filter, Transform
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.decide import size_text
 from pygsage.memory.machine import read_machine
+from pygsage.spelling import parse_size
 
 Storage = Literal["auto", "memory", "disk"]
 _NUM_SAMPLED = 64
@@ -122,7 +122,13 @@ def _expected_bytes(recipe: Recipe, missing: Missing) -> int | None:
     return num_bytes * recipe.num_graphs // max(intake.num_graphs, 1)
 
 
-def _choose(num_bytes: int, storage: Storage, limit: int | None, log: bool) -> Literal["memory", "disk"]:
+def choose_storage(num_bytes: int, storage: Storage, memory_limit: int | str | None) -> tuple[str, str]:
+    """Where graphs of so many bytes are held, `memory` or `disk`, and a sentence that says why.
+
+    Raises:
+        DatasetError: when `storage="memory"` does not fit, with the number.
+    """
+    limit = parse_size(memory_limit, "memory_limit") if isinstance(memory_limit, str) else memory_limit
     machine = read_machine()
     available = limit if limit is not None else machine.memory_available_bytes
     source = "memory_limit" if limit is not None else machine.memory_available_source
@@ -131,7 +137,12 @@ def _choose(num_bytes: int, storage: Storage, limit: int | None, log: bool) -> L
     why = f"the graphs take {size_text(num_bytes)}, {'under' if fits else 'over'} half of {have}"
     if storage == "memory" and not fits:
         raise DatasetError(f"In memory they do not fit: {why}.", "Give storage='disk', or a higher memory_limit.")
-    chosen: Literal["memory", "disk"] = storage if storage != "auto" else "memory" if fits else "disk"
+    chosen = storage if storage != "auto" else "memory" if fits else "disk"
+    return chosen, f"{'In memory' if chosen == 'memory' else 'On disk'}: {why}."
+
+
+def _choose(num_bytes: int, storage: Storage, limit: int | None, log: bool) -> str:
+    chosen, why = choose_storage(num_bytes, storage, limit)
     if log and storage == "auto":
-        print(f"{'In memory' if fits else 'On disk'}: {why}.", file=sys.stderr)
+        print(why, file=sys.stderr)
     return chosen

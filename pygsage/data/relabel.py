@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,12 +12,17 @@ from pygsage.data.checks import INTEGERS, check_dense, check_edge_list, shape_of
 from pygsage.data.raw import RawGraph
 from pygsage.errors import DatasetError
 
+_CHUNK_EDGES = 1 << 21
 
-def relabel(raw: RawGraph, num_nodes: int) -> Tensor:
+
+def relabel(raw: RawGraph, num_nodes: int, scratch: Path | None = None) -> Tensor:
     """Puts rows of x in the place of ids in `edge_index` and the index splits of `raw`.
 
     The rows belong to the ids in `node_id`; without it, to the ids in `edge_index` in ascending order, if they are
     as many as the rows.
+
+    Args:
+        scratch: A folder for the new `edge_index`, which is then mapped from there, where it may not fit in RAM.
 
     Returns:
         int64 `[N]`: the id of each row.
@@ -23,9 +30,9 @@ def relabel(raw: RawGraph, num_nodes: int) -> Tensor:
     Raises:
         DatasetError: when `node_id` is malformed, or is missing and cannot be told from the edges.
     """
-    edge_index = check_edge_list(raw)
+    edge_index = check_edge_list(raw, convert=scratch is None)
     if raw.node_id is None:
-        ids = np.unique(edge_index.numpy())
+        ids = _different(edge_index.numpy())
         if len(ids) != num_nodes:
             raise DatasetError(
                 f"{raw.origin}: edge_index holds {len(ids)} different ids and x has {num_nodes} rows; expected one id "
@@ -35,7 +42,10 @@ def relabel(raw: RawGraph, num_nodes: int) -> Tensor:
         order = None
     else:
         ids, order = _own_ids(raw, num_nodes)
-    raw.edge_index = _rows(raw, "edge_index", edge_index, ids, order)
+    if scratch is None or edge_index.numel() == 0:
+        raw.edge_index = _rows(raw, "edge_index", edge_index, ids, order)
+    else:
+        raw.edge_index = _rows_on_disk(raw, edge_index, ids, order, scratch / "relabelled.npy")
     splits = dict(raw.splits)
     for key, value in splits.items():
         # What is no list of ids is refused later, with the other splits.
@@ -62,6 +72,23 @@ def _own_ids(raw: RawGraph, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     if len(twice):
         raise DatasetError(f"{raw.origin}: node_id holds {twice[0]} more than once; expected each id once.")
     return ids, order
+
+
+def _different(values: np.ndarray) -> np.ndarray:
+    """The different values, int64, ascending; in pieces, so that it costs their number and not that of the values."""
+    found = np.empty(0, dtype=np.int64)
+    for start in range(0, values.shape[1], _CHUNK_EDGES):
+        some = np.unique(values[:, start : start + _CHUNK_EDGES]).astype(np.int64, copy=False)
+        found = np.union1d(found, some) if start else some
+    return found
+
+
+def _rows_on_disk(raw: RawGraph, edge_index: Tensor, ids: np.ndarray, order: np.ndarray | None, path: Path) -> Tensor:
+    rows = np.lib.format.open_memmap(path, "w+", np.int64, tuple(edge_index.shape))
+    for start in range(0, rows.shape[1], _CHUNK_EDGES):
+        some = slice(start, start + _CHUNK_EDGES)
+        rows[:, some] = _rows(raw, "edge_index", edge_index[:, some].to(torch.int64), ids, order).numpy()
+    return torch.from_numpy(rows)
 
 
 def _rows(raw: RawGraph, key: str, values: Tensor, ids: np.ndarray, order: np.ndarray | None) -> Tensor:

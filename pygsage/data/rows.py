@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from torch_geometric.data import Data, HeteroData
 
-from pygsage.data.intake import Taken
+from pygsage.data.layout import Taken
 from pygsage.data.schema import Column, Schema
 from pygsage.data.store import as_tensor
+from pygsage.data.streams import pieces
 from pygsage.errors import EnvironmentLimitError
 
 FILES = {"sqlite": "graphs.sqlite", "rocksdb": "graphs.rocksdb"}
@@ -27,10 +28,10 @@ def encode_row(taken: Taken) -> bytes:
     Each begins at a multiple of 8 bytes.
     """
     words = [len(taken.values)]
-    parts = [b""]
+    parts: list[bytes | memoryview] = [b""]
     for column, content, rows in taken.values:
         words += [column.number, rows]
-        parts.append(content + bytes(-len(content) % 8))
+        parts += [*pieces(content), bytes(-len(content) % 8)]
     parts[0] = np.array(words, dtype="<i8").tobytes()
     return b"".join(parts)
 

@@ -94,13 +94,37 @@ def per_class_splits(raw: RawGraph, y: Tensor, num_train: int, num_val: int, see
         ids = rng.permutation(np.flatnonzero(labels == label))
         if len(ids) < num_train + num_val:
             raise DatasetError(
-                f"{raw.origin}: class {label} has {len(ids)} nodes; expected at least {num_train + num_val} of each "
-                f"class for --split per-class:{num_train}/{num_val}.",
+                f"{raw.origin}: class {label} has {len(ids)} {raw.unit}s; expected at least {num_train + num_val} of "
+                f"each class for --split per-class:{num_train}/{num_val}.",
                 "Type smaller numbers, or --split random:.6/.2/.2.",
             )
         for name, part in zip(SPLITS, np.split(ids, [num_train, num_train + num_val]), strict=True):
             parts[name].append(part)
     return {name: torch.from_numpy(np.sort(np.concatenate(found))) for name, found in parts.items()}
+
+
+def fold_splits(raw: RawGraph, y: Tensor, num_folds: int, fold: int, seed: int) -> dict[str, Tensor]:
+    """Fold `fold` for the test, the next one for validation, the others to train on; int64 ids in ascending order.
+
+    The labelled ones of each class are shuffled and dealt out in turn, so that each fold has its share of each class;
+    labels that are no classes count as one class. The folds of all `fold` are the same for a seed.
+
+    Raises:
+        DatasetError: when there are fewer than there are folds.
+    """
+    labels = y.numpy()
+    ids = np.flatnonzero(labels >= 0)
+    if len(ids) < num_folds:
+        raise DatasetError(
+            f"{raw.origin} has {len(ids)} {raw.unit}s with a label; expected at least {num_folds}, one a fold.",
+            "Type a smaller number of folds.",
+        )
+    ids = np.random.default_rng(seed).permutation(ids)
+    ids = ids[np.argsort(labels[ids], kind="stable")]
+    parts = [np.sort(ids[number::num_folds]) for number in range(num_folds)]
+    test, val = parts[fold], parts[(fold + 1) % num_folds]
+    train = np.sort(np.concatenate([p for n, p in enumerate(parts) if n not in (fold, (fold + 1) % num_folds)]))
+    return {name: torch.from_numpy(part) for name, part in zip(SPLITS, (train, val, test), strict=True)}
 
 
 def check_splits(raw: RawGraph, splits: dict[str, Tensor], y: Tensor) -> dict[str, Tensor]:
@@ -110,28 +134,32 @@ def check_splits(raw: RawGraph, splits: dict[str, Tensor], y: Tensor) -> dict[st
         DatasetError: see above.
     """
     if len(splits["train"]) == 0:
-        raise DatasetError(f"{raw.origin}: the training split is empty; expected at least one node.", _WHAT_TO_TYPE)
+        raise DatasetError(
+            f"{raw.origin}: the training split is empty; expected at least one {raw.unit}.", _WHAT_TO_TYPE
+        )
     owner = torch.zeros(len(y), dtype=torch.uint8)
     for position, (name, ids) in enumerate(splits.items()):
         shared = ids[owner[ids] > 0]
         if len(shared):
             other = list(splits)[int(owner[shared[0]]) - 1]
             raise DatasetError(
-                f"{raw.origin}: the {name} split shares nodes with other splits ({len(shared)} in all, such as node "
-                f"{int(shared[0])} with {other}): scores would be too good; expected splits that share no node.",
+                f"{raw.origin}: the {name} split shares {raw.unit}s with other splits ({len(shared)} in all, such as "
+                f"{raw.unit} {int(shared[0])} with {other}): scores would be too good; expected splits "
+                f"that share no {raw.unit}.",
                 "Mend the masks, or " + _WHAT_TO_TYPE[0].lower() + _WHAT_TO_TYPE[1:],
             )
         owner[ids] = position + 1
         unlabelled = ids[y[ids] < 0]
         if len(unlabelled):
             raise DatasetError(
-                f"{raw.origin}: the {name} split has nodes without a label ({len(unlabelled)} in all, such as node "
-                f"{int(unlabelled[0])}); expected a class from 0 (negative labels such as -1, -100 and NaN mean none).",
-                "Take these nodes out of the split; if negative numbers are classes, number the classes from 0.",
+                f"{raw.origin}: the {name} split has {raw.unit}s without a label ({len(unlabelled)} in all, such as "
+                f"{raw.unit} {int(unlabelled[0])}); expected a class from 0 (negative labels such as -1, -100 and NaN "
+                "mean none).",
+                f"Take these {raw.unit}s out of the split; if negative numbers are classes, number the classes from 0.",
             )
     for name in SPLITS:
         if name not in splits or len(splits[name]) == 0:
-            raw.notes.append(f"There are no {name} nodes.")
+            raw.notes.append(f"There are no {name} {raw.unit}s.")
     return {name: ids for name, ids in splits.items() if len(ids)}
 
 
@@ -163,7 +191,8 @@ def _from_mask(raw: RawGraph, key: str, mask: Tensor, num_nodes: int, split_id: 
     if mask.is_floating_point() or mask.is_complex() or not ((mask == 0) | (mask == 1)).all():
         dtype = str(mask.dtype).removeprefix("torch.")
         raise DatasetError(
-            f"{raw.origin}: {key} is of dtype {dtype} and not only 0 and 1 as integers; expected true or false a node.",
+            f"{raw.origin}: {key} is of dtype {dtype} and not only 0 and 1 as integers; expected true or false a "
+            f"{raw.unit}.",
             f"Node ids belong in {key.replace('_mask', '_idx')}; else store {key}.astype(bool).",
         )
     return mask.nonzero().flatten()
@@ -173,7 +202,7 @@ def _check_shape(raw: RawGraph, key: str, mask: Tensor, num_nodes: int) -> None:
     good = mask.dim() in (1, 2) and mask.size(0) == num_nodes and mask.numel() > 0
     if not good:
         turned = mask.dim() == 2 and mask.size(1) == num_nodes
-        wants = f"[{num_nodes}], one value a node, or [{num_nodes}, splits]"
+        wants = f"[{num_nodes}], one value a {raw.unit}, or [{num_nodes}, splits]"
         raise DatasetError(
             f"{raw.origin}: {key} is {shape_of(mask)} and x has {num_nodes} rows; expected {wants}.",
             f"Is it transposed? Store {key}.T." if turned else "",
@@ -199,8 +228,8 @@ def _from_ids(raw: RawGraph, key: str, ids: Tensor, num_nodes: int) -> Tensor:
     values, counts = torch.unique(ids, return_counts=True)
     if len(values) < len(ids):
         raise DatasetError(
-            f"{raw.origin}: {key} holds node {int(values[counts > 1][0])} more than once "
-            f"({len(ids) - len(values)} repeats); expected each node once.",
+            f"{raw.origin}: {key} holds {raw.unit} {int(values[counts > 1][0])} more than once "
+            f"({len(ids) - len(values)} repeats); expected each {raw.unit} once.",
             f"Store numpy.unique({key}).",
         )
     return ids.contiguous()

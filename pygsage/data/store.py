@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class ColumnStore:
         self.schema, self.num_graphs, self.arrays = schema, num_graphs, dict(arrays)
         self.folder: Path | None = None
         self.notes: tuple[str, ...] = ()
+        self.batchable: dict[type | None, bool] = {}  # what can_batch found, by the class of the graphs
         self._rows: dict[int | str, Rows] = {}
         self._plans = [_Plan(column, self.rows(column.rows), self.arrays) for column in schema.columns]
 
@@ -89,16 +91,16 @@ class ColumnStore:
             raise out_of_range(idx, self.num_graphs)
         if not self.schema.hetero:
             data = (data_class or Data)()
-            storage = data.stores[0]
+            mapping = data._store._mapping  # new and empty: nothing that PyG's own setters keep is out of date
             for plan in self._plans:
                 if plan.present is None or plan.present[idx]:
-                    storage[plan.key] = plan.read(idx)
+                    mapping[plan.key] = plan.read(idx)
             return data
         data = (data_class or HeteroData)()
         for plan in self._plans:
             if plan.present is None or plan.present[idx]:
-                storage = data if plan.group is None else data[plan.group]
-                storage[plan.key] = plan.read(idx)
+                storage = data._global_store if plan.group is None else data[plan.group]
+                storage._mapping[plan.key] = plan.read(idx)
         return data
 
     def joined(self, column: Column) -> Tensor | list[str]:
@@ -143,8 +145,12 @@ class _Plan:
         self.array = arrays[column.name]
         self.present = arrays[f"{column.name}.present"] if column.optional else None
         self.rows = rows
+        self.as_tensor: Callable[[np.ndarray], Tensor] = (
+            partial(as_tensor, dtype=column.dtype) if column.dtype == "bfloat16" else torch.from_numpy
+        )
+        turn = self._turned if self.array.ndim == 2 else self._moved
         self.read: Callable[[int], Any] = {
-            "tensor": self._stacked if column.cat_dim is None else self._first if column.cat_dim == 0 else self._moved,
+            "tensor": self._stacked if column.cat_dim is None else self._first if column.cat_dim == 0 else turn,
             "str": self._text,
         }.get(column.kind, self._number)
 
@@ -164,17 +170,20 @@ class _Plan:
         return bytes(self.array[start:end]).decode()
 
     def _stacked(self, idx: int) -> Tensor:
-        return as_tensor(self.array[idx : idx + 1].copy(), self.column.dtype)[0]
+        return self.as_tensor(self.array[idx : idx + 1].copy())[0]
 
     def _first(self, idx: int) -> Tensor:
         start, end = self.rows.span(idx)
-        return as_tensor(self.array[start:end].copy(), self.column.dtype)
+        return self.as_tensor(self.array[start:end].copy())
+
+    def _turned(self, idx: int) -> Tensor:
+        start, end = self.rows.span(idx)
+        return self.as_tensor(self.array[start:end].T.copy())
 
     def _moved(self, idx: int) -> Tensor:
         start, end = self.rows.span(idx)
-        cat_dim = self.column.cat_dim or 0
-        moved = np.moveaxis(self.array[start:end], 0, cat_dim) if cat_dim > 1 else self.array[start:end].swapaxes(0, 1)
-        return as_tensor(np.array(moved, order="C"), self.column.dtype)
+        moved = np.moveaxis(self.array[start:end], 0, self.column.cat_dim or 0)
+        return self.as_tensor(np.array(moved, order="C"))
 
 
 def as_tensor(array: np.ndarray, dtype: str) -> Tensor:

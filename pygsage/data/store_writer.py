@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from pygsage.data.attributes import Growing
-from pygsage.data.intake import Intake, Missing, Taken
+from pygsage.data.column_sink import ColumnSink
+from pygsage.data.intake import Intake, Missing
+from pygsage.data.layout import Block, Taken
 from pygsage.data.schema import Schema
-from pygsage.data.streams import Stream
 from pygsage.data.unfinished import Unfinished, UnfinishedFolder
 from pygsage.errors import DatasetError
 
@@ -109,6 +109,25 @@ class GraphWriter:
         if self._sink.num_buffered_bytes >= BUFFER_BYTES:
             self._sink.flush()
         self._is_consistent = True
+        self._checkpoint_if_due()
+
+    def add_block(self, block: Block) -> None:
+        """Appends graphs that are joined already, and that the intake allows; only where `takes_blocks`."""
+        assert isinstance(self._sink, ColumnSink)
+        self._is_consistent = False
+        self.intake.take_block(block)
+        self._sink.add_block(block)
+        self.num_done += block.num_graphs
+        self.num_bytes += sum(len(content) for _, content, _ in block.values)
+        self._is_consistent = True
+        self._checkpoint_if_due()
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether graphs may be appended many at a time."""
+        return isinstance(self._sink, ColumnSink)
+
+    def _checkpoint_if_due(self) -> None:
         if self._sink.num_buffered_bytes == 0:
             then_bytes, then = self._last_checkpoint
             if self.num_bytes - then_bytes >= CHECKPOINT_BYTES or time.monotonic() - then >= CHECKPOINT_S:
@@ -180,101 +199,10 @@ class GraphWriter:
         if can_go_on and self.num_done and not self.is_whole and self._folder.path.exists():
             self.checkpoint()  # it can be gone on with after the cause is mended
         self._sink.close()
-        self._folder.close()
-
-
-class ColumnSink:
-    """The columnar backend: a file an attribute, and files that say where each graph's rows begin."""
-
-    def __init__(self, folder: Path, intake: Intake, state: Mapping[str, Any] | None) -> None:
-        self._folder, self._intake = folder, intake
-        self._streams: dict[str, Stream] = {}
-        self._ends: dict[str, int] = dict(state["ends"]) if state else {}
-        self._num_graphs = intake.num_graphs
-        self.num_buffered_bytes = 0
-        if state is not None:
-            kept = {f"{name}.npy" for name in state["streams"]} | {"progress.json", "lock"}
-            for path in folder.iterdir():
-                if path.name not in kept:
-                    path.unlink()  # begun after the progress that is gone on from
-            for column in intake.columns:
-                self._open_column(column, state["streams"])
-            for count in intake.counts.values():
-                self._open(f"{count.name}.slices", "int64", (), state["streams"])
-
-    def add(self, taken: Taken) -> None:
-        """Appends one graph."""
-        here = {}
-        for column, content, rows in taken.values:
-            if column.name not in self._streams:
-                self._begin_column(column)
-            self._streams[column.name].add(content, rows)
-            here[column.number] = rows
-            self.num_buffered_bytes += len(content) + 48
-        for column in self._intake.columns:
-            rows = here.get(column.number, -1)
-            if column.is_stacked:
-                if rows < 0:
-                    self._streams[column.name].fill(1)
-            else:
-                self._add_end(column.name, max(rows, 0))
-            self._streams[f"{column.name}.present"].add(b"\1" if rows >= 0 else b"\0", 1)
-        for count in self._intake.counts.values():
-            if f"{count.name}.slices" not in self._streams:
-                self._begin_slices(count.name)
-            self._add_end(count.name, taken.counts.get(count.group, 0))
-        self._num_graphs += 1
-
-    def flush(self) -> None:
-        """Hands everything to the operating system."""
-        for stream in self._streams.values():
-            stream.flush()
-        self.num_buffered_bytes = 0
-
-    def sync(self) -> Mapping[str, Any]:
-        """Waits until everything is on the disk, and returns the state to go on from."""
-        for stream in self._streams.values():
-            stream.sync()
-        return {"ends": self._ends, "streams": {name: stream.state() for name, stream in self._streams.items()}}
-
-    def finish(self, schema: Schema) -> Mapping[str, Any]:
-        """Completes the files that the schema needs."""
-        needed = {column.name for column in schema.columns}
-        needed |= {column.rows for column in schema.columns if isinstance(column.rows, str)}
-        needed |= {count.rows for count in schema.counts if isinstance(count.rows, str)}
-        needed |= {f"{column.name}.present" for column in schema.columns if column.optional}
-        return {name: stream.finish() for name, stream in sorted(self._streams.items()) if name in needed}
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def _begin_column(self, column: Growing) -> None:
-        self._open_column(column, None)
-        self._streams[f"{column.name}.present"].fill(self._num_graphs)
-        if column.is_stacked:
-            self._streams[column.name].fill(self._num_graphs)
+        if isinstance(error, Exception) and self.num_done == 0 and not self.is_whole:
+            self._folder.discard()
         else:
-            self._ends[column.name] = 0
-            self._streams[f"{column.name}.slices"].fill(1 + self._num_graphs)
-
-    def _begin_slices(self, name: str) -> None:
-        self._open(f"{name}.slices", "int64", (), None)
-        self._ends[name] = 0
-        self._streams[f"{name}.slices"].fill(1 + self._num_graphs)
-
-    def _open_column(self, column: Growing, states: Mapping[str, Any] | None) -> None:
-        dtype = "uint16" if column.dtype == "bfloat16" else column.dtype
-        self._open(column.name, dtype, column.shape, states)
-        self._open(f"{column.name}.present", "bool", (), states)
-        if not column.is_stacked:
-            self._open(f"{column.name}.slices", "int64", (), states)
-
-    def _open(self, name: str, dtype: str, shape: tuple[int, ...], states: Mapping[str, Any] | None) -> None:
-        self._streams[name] = Stream(self._folder, name, dtype, shape, states[name] if states is not None else None)
-
-    def _add_end(self, name: str, rows: int) -> None:
-        self._ends[name] = end = self._ends[name] + rows
-        self._streams[f"{name}.slices"].add(end.to_bytes(8, "little"), 1)
+            self._folder.close()
 
 
 def manifest_checksum(manifest: Mapping[str, Any]) -> int:

@@ -149,13 +149,25 @@ class StoredGraphs(Dataset):
         """
         if isinstance(positions, slice):
             positions = range(*positions.indices(len(self)))
-        elif isinstance(positions, (Tensor, np.ndarray)):
-            positions = positions.tolist()
         store = self._columns
         if self.transform is not None or store is None or not can_batch(store, self.data_class):
+            positions = positions.tolist() if isinstance(positions, (Tensor, np.ndarray)) else positions
             return Batch.from_data_list(self.__getitems__(positions))
-        indices = self.indices()
-        return make_batch(store, [indices[position] for position in positions], self.data_class)
+        return make_batch(store, self.ids_at(positions), self.data_class)
+
+    def ids_at(self, positions: Sequence[int] | Tensor | np.ndarray) -> np.ndarray:
+        """The numbers in the store of the graphs at some positions of this dataset or subset: int64.
+
+        Raises:
+            IndexError: when there is no such position.
+        """
+        wanted: np.ndarray = np.asarray(positions, dtype=np.int64)
+        num = len(self)
+        if len(wanted) and not -num <= wanted.min() <= wanted.max() < num:
+            worst = int(wanted.max() if wanted.max() >= num else wanted.min())
+            raise IndexError(f"there is no position {worst}; expected 0 to {num - 1}")
+        wanted = np.where(wanted < 0, wanted + num, wanted)
+        return wanted if self._indices is None else np.asarray(self.indices(), dtype=np.int64)[wanted]
 
     def loader(self, batch_size: int = 1, shuffle: bool = False, **options: Any) -> DataLoader[Any]:
         """A loader of batches that `batch` makes; `options` go to `torch.utils.data.DataLoader`.

@@ -5,13 +5,42 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 HEADER_BYTES = 128  # as NumPy writes it for all but very long shapes; a multiple of 64, so that rows are aligned
+
+
+LARGE_BYTES = 4 << 20  # as much as a writer keeps before it flushes: what is as large never waits
+
+
+class Large:
+    """An array that is too large to be copied as a whole: it is handed on in pieces of some MiB."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return self._array.nbytes
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Its bytes in C order."""
+        rows = max(1, LARGE_BYTES * len(self._array) // self._array.nbytes)
+        for start in range(0, len(self._array), rows):
+            piece = np.ascontiguousarray(self._array[start : start + rows])
+            yield piece.reshape(-1).view(np.uint8).data
+
+
+Content = bytes | memoryview | Large
+
+
+def pieces(content: Content) -> Iterable[bytes | memoryview]:
+    """The bytes of a value, in one piece or several."""
+    return content.pieces() if isinstance(content, Large) else (content,)
 
 
 class Stream:
@@ -26,33 +55,41 @@ class Stream:
     ) -> None:
         self.path = folder / f"{name}.npy"
         self.dtype, self.shape = np.dtype(dtype), shape
-        self.buffered: list[bytes] = []
-        self._row_bytes = self.dtype.itemsize * math.prod(shape)
+        self.buffered: list[Content] = []
+        self.row_bytes = self.dtype.itemsize * math.prod(shape)
         self._num_rows = state["rows"] if state else 0  # counted, as rows may have no bytes
         self._checksum = state["crc32"] if state else 0
         if state is None:
             self.path.write_bytes(bytes(HEADER_BYTES))
         else:
-            os.truncate(self.path, HEADER_BYTES + self._num_rows * self._row_bytes)
+            os.truncate(self.path, HEADER_BYTES + self._num_rows * self.row_bytes)
 
-    def add(self, content: bytes, rows: int) -> None:
+    def add(self, content: Content, rows: int) -> None:
         """Appends rows; they are kept until `flush`."""
         self.buffered.append(content)
+        self._num_rows += rows
+
+    def extend(self, contents: Iterable[Content], rows: int) -> None:
+        """Appends what several pieces hold, so many rows together."""
+        self.buffered.extend(contents)
         self._num_rows += rows
 
     def fill(self, rows: int) -> None:
         """Appends rows of zeros."""
         if rows:
-            self.add(bytes(rows * self._row_bytes), rows)
+            self.add(bytes(rows * self.row_bytes), rows)
 
     def flush(self) -> None:
         """Hands what is kept to the operating system."""
-        content = b"".join(self.buffered)
+        parts: Iterable[bytes | memoryview] = chain.from_iterable(map(pieces, self.buffered))
+        if len(self.buffered) > 1 and not any(isinstance(content, Large) for content in self.buffered):
+            parts = (b"".join(parts),)
+        with open(self.path, "ab") as file:
+            for part in parts:
+                if part:
+                    self._checksum = zlib.crc32(part, self._checksum)
+                    file.write(part)
         self.buffered.clear()
-        if content:
-            self._checksum = zlib.crc32(content, self._checksum)
-            with open(self.path, "ab") as file:
-                file.write(content)
 
     def sync(self) -> None:
         """Waits until what was flushed is on the disk."""

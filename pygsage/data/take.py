@@ -13,6 +13,19 @@ _EXPECTED = "expected one graph with node labels"
 _UNUSED = ("edge_attr", "edge_weight")
 
 
+class ManyGraphs(DatasetError):
+    """There are many graphs where one was expected; whoever can train on many goes on with them.
+
+    Args:
+        found: As for `DatasetError`.
+        dataset: The dataset, opened; None when its source has to be opened again.
+    """
+
+    def __init__(self, found: str, dataset: Any = None) -> None:
+        super().__init__(found)
+        self.dataset = dataset
+
+
 def raw_from_data(text: str, origin: str, data: Any, num_graphs: int = 1) -> RawGraph:
     """The parts of a PyG `Data` that are trained on, as they are.
 
@@ -22,14 +35,13 @@ def raw_from_data(text: str, origin: str, data: Any, num_graphs: int = 1) -> Raw
         num_graphs: How many graphs there are beside this one, itself included.
 
     Raises:
+        ManyGraphs: when there are several.
         DatasetError: when it is not one homogeneous graph with an edge list.
     """
     from torch_geometric.data import Data, HeteroData
 
     if num_graphs != 1:
-        raise DatasetError(
-            f"{origin} holds {num_graphs} graphs; {_EXPECTED}: datasets of many graphs are not trained yet."
-        )
+        raise ManyGraphs(f"{origin} holds {num_graphs} graphs; {_EXPECTED}.")
     if isinstance(data, HeteroData):
         types = ", ".join(map(str, data.node_types[:6])) or "none"
         raise DatasetError(

@@ -7,15 +7,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pygsage.config import TrainConfig, parse_size
+from pygsage.config import TrainConfig
 from pygsage.memory.decide import Decision, decide, size_text
 from pygsage.memory.degrees import SampledBatch
-from pygsage.memory.estimate import Estimate, edges_in_use, estimate, rule_of_thumb_bytes
+from pygsage.memory.estimate import (
+    BUILD_BYTES,
+    RANK_BYTES,
+    Estimate,
+    edges_in_use,
+    estimate,
+    rule_of_thumb_bytes,
+)
 from pygsage.memory.machine import Machine, read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
 from pygsage.memory.shapes import DatasetShape, shape_from_numbers, shape_of
 from pygsage.memory.training import Training, batch_of, resolve
+from pygsage.spelling import parse_size
 
 _PLACES = {
     "RAM, shared": "once a machine",
@@ -39,6 +47,7 @@ class MemoryAnswer:
         pyg: PyG's own way.
         machine: What there is.
         decision: Where to hold it.
+        build_bytes: RAM for sorting edges while a graph is built on disk.
     """
 
     shape: DatasetShape
@@ -49,6 +58,7 @@ class MemoryAnswer:
     pyg: Estimate
     machine: Machine
     decision: Decision
+    build_bytes: int = BUILD_BYTES
 
     @property
     def chosen(self) -> Estimate:
@@ -96,8 +106,7 @@ class MemoryAnswer:
         if self.decision.storage == "memory":
             return f"pygsage train {dataset}"
         if self.decision.storage == "disk":
-            need = size_text(self.memory.need_bytes).replace(" ", "")
-            return f"pygsage train {dataset} --memory-limit {need}  # this version holds one graph in memory"
+            return f"pygsage train {dataset}  # builds it on disk by itself; or first: pygsage convert {dataset} OUT"
         smaller = max(1, self.training.batch_size // 4)
         fanouts = ",".join(str(k) if k < 0 else str(max(1, k // 2)) for k in self.training.fanouts)
         return f"pygsage estimate-memory {self.shape.name} --batch-size {smaller} --fanouts {fanouts}"
@@ -136,11 +145,13 @@ def answer(
         machine = replace(machine, memory_available_bytes=machine.memory_available_bytes + base_bytes)
     shape = shape or _shape(config)
     training = resolve(config, machine.num_cores, gpus_of_driver(), num_ranks)
+    limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
+    available = limit if limit is not None else machine.memory_available_bytes
+    build = build_bytes(available, RANK_BYTES if base_bytes is None else base_bytes)
     ways = {
-        way: estimate(shape, training, way, base_bytes=base_bytes, compiled=compiled)
+        way: estimate(shape, training, way, base_bytes=base_bytes, compiled=compiled, build_bytes=build)
         for way in ("memory", "disk", "pyg")
     }
-    limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
     share = config.memory_share if isinstance(config, EstimateConfig) else 0.5
     return MemoryAnswer(
         shape=shape,
@@ -151,7 +162,13 @@ def answer(
         pyg=ways["pyg"],
         machine=machine,
         decision=decide(ways["memory"], ways["disk"], machine, limit, share),
+        build_bytes=build,
     )
+
+
+def build_bytes(available: int | None, base_bytes: int) -> int:
+    """RAM for sorting edges: 256 MiB, less on a small machine, at least 32 MiB."""
+    return BUILD_BYTES if available is None else max(32 << 20, min(BUILD_BYTES, (available - base_bytes) // 3))
 
 
 def gpus_of_driver(root: Path = Path("/")) -> int:

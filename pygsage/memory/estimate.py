@@ -26,6 +26,9 @@ GRAPH_OBJECT_BYTES = 2_200  # of Python and tensor objects a `Data` with three t
 SCRATCH_VALUES = 1 << 22  # data/checks.py: values that are checked at once
 LIBRARY_BYTES = 24 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
 STREAM_BYTES = 64 << 20  # buffers of a streamed conversion
+BUILD_BYTES = 256 << 20  # RAM for sorting the edges of one graph that is built on disk
+BLOCK_BYTES = 40 << 20  # data/external.py: a block of edges while it is dealt out
+EDGE_BYTES_TO_SORT = (36, 64)  # data/external.py: RAM an edge; with --undirected
 LOADER_BYTES_PER_EDGE = 16  # a stock NeighborLoader's own CSC
 
 
@@ -85,6 +88,12 @@ class Estimate:
         work = max((sum(r.num_bytes for r in self._work(p)) for p in self.phases()), default=0)
         return held + work
 
+    @property
+    def built_disk_bytes(self) -> int:
+        """The most that is on the disk while a dataset is built there."""
+        held = sum(row.num_bytes for row in self.rows if row.place == "disk" and row.kind == "held")
+        return held + sum(row.num_bytes for row in self._work("process"))
+
     def _work(self, phase: str) -> list[Row]:
         return [r for r in self.rows if r.phase == phase and r.place == "disk" and r.kind == "work"]
 
@@ -101,10 +110,12 @@ def estimate(
     *,
     base_bytes: int | None = None,
     compiled: bool = True,
+    build_bytes: int = BUILD_BYTES,
 ) -> Estimate:
     """The rows of a dataset, the options of a training, and a way.
 
     Args:
+        build_bytes: RAM for sorting edges while a graph is built on disk.
         base_bytes: What a rank's process takes without any data, where the caller has measured it.
         compiled: Whether the native core serves; NumPy's sort takes 8 bytes an edge more.
     """
@@ -113,7 +124,7 @@ def estimate(
     elif shape.num_graphs > 1:
         rows = _many_ours(shape, training, way)
     else:
-        rows = _one_ours(shape, training, way, compiled)
+        rows = _one_ours(shape, training, way, compiled, build_bytes)
     num_edges = edges_in_use(shape, training)
     rows += train_rows(shape, training, num_edges)
     if way == "pyg":
@@ -171,7 +182,11 @@ def _base(rows: tuple[Row, ...]) -> int:
     return next((row.num_bytes for row in rows if row.kind == "base"), 0)
 
 
-def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool) -> list[Row]:
+def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool, build_bytes: int) -> list[Row]:
+    if shape.made == "folder" and not (training.undirected or training.self_loops):
+        return _one_mapped(shape)
+    if way == "disk":
+        return _one_on_disk(shape, training, build_bytes)
     n, f, e, e2 = shape.num_nodes, shape.num_features, shape.num_edges, edges_in_use(shape, training)
     x, x_ours = shape.x_bytes, 4 * n * f
     index = 4 if n < 2**31 else 8
@@ -192,12 +207,6 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool)
             "",
         ),
     ]
-    if way == "disk":
-        rows = [Row("process", "rank", "buffers of the conversion", STREAM_BYTES + 16 * n, "64 MiB + 16 x nodes")]
-        for what, size, formula, _ in graph:
-            rows.append(Row("save", "disk", what, size, formula, kind="held"))
-        rows.append(Row("process", "disk", "edges while they are sorted", 16 * e2, "16 x edges"))
-        return rows
     converted = shape.x_dtype != "float32"
     x_mapped = "x" in shape.mapped and not converted
     edges_mapped = "edge_index" in shape.mapped and shape.index_dtype == "int64"
@@ -243,6 +252,48 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool)
                 Row(phase, "shared", what, in_ram, formula + (" (mapped)" if in_ram < size else ""), kind="held")
             )
     return rows
+
+
+def _one_mapped(shape: DatasetShape) -> list[Row]:
+    """A graph of ours is mapped as it is: pages of the files come and go with the page cache."""
+    told = "mapped from its folder"
+    return [Row(phase, "shared", "the graph", 0, told, kind="held") for phase in ("read", "train", "evaluate")]
+
+
+def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> list[Row]:
+    """Built file by file, as data/graph_build.py does, and mapped."""
+    n, f, e, e2 = shape.num_nodes, shape.num_features, shape.num_edges, edges_in_use(shape, training)
+    index = 4 if n < 2**31 else 8
+    y_ours = (8 if shape.y_columns == 1 else 4) * n * shape.y_columns
+    others = shape.y_bytes + shape.other_bytes
+    x_item = 2 if shape.x_dtype == "float16" else 4
+    dealt = (2 if training.undirected else 1) * e
+    each = EDGE_BYTES_TO_SORT[1 if training.undirected else 0]
+    sorting = max(min(build_bytes, each * dealt + 16 * n), min(BLOCK_BYTES, 96 * e) + 16 * n)
+    item = ITEM_BYTES[shape.x_dtype]
+    told = "read into RAM by other code"
+    held = shape.payload_bytes if shape.made in ("pyg", "read") else 0
+    held_x, held_edges = (shape.x_bytes, held - shape.x_bytes) if held else (0, 0)
+    packed = 0 if "x" in shape.mapped or held else shape.x_bytes + shape.edge_index_bytes
+    rows = [
+        Row("read", "shared", "features as stored", held_x, told if held else "mapped, or unpacked to a file"),
+        Row("read", "shared", "edges as stored", held_edges, told if held else "mapped, or unpacked to a file"),
+        Row("read", "shared", "labels and masks", others + y_ours + 25 * n, "as stored, and (y + 25) x nodes"),
+        Row("read", "rank", "checks, and rows on their way", (item + 13) * min(SCRATCH_VALUES, n * f), "4M values"),
+        Row("process", "shared", "features and edges", held, told),
+        Row("process", "shared", "labels, masks, splits", others + 8 * n, "as stored, and 8 x nodes"),
+        Row("process", "rank", "edges while they are sorted", sorting, f"{each} x edges + 16 x nodes, or the budget"),
+        Row("process", "disk", "edges while they are sorted", 16 * dealt, f"16 x {dealt:,} edges"),
+        Row("process", "disk", "arrays that are unpacked", packed, "as stored"),
+        Row("save", "disk", "features", x_item * n * f, f"{x_item} x {n:,} nodes x {f:,}", kind="held"),
+        Row(
+            "save", "disk", "edges by destination (CSC)", 8 * (n + 1) + (index + 8) * e2,
+            f"8 x nodes + {index + 8} x {e2:,} edges", kind="held",
+        ),
+        Row("save", "disk", "labels and splits", y_ours + 8 * n, "y and 8 x nodes", kind="held"),
+    ]  # fmt: skip
+    told = "mapped from its folder"
+    return rows + [Row(phase, "shared", "the graph", 0, told, kind="held") for phase in ("train", "evaluate")]
 
 
 def _many_ours(shape: DatasetShape, training: Training, way: Way) -> list[Row]:

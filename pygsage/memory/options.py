@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from pygsage.config import TrainConfig, flag, option, parse_gpus, parse_size
+from pygsage.config import TrainConfig, option
 from pygsage.errors import ConfigError
+from pygsage.spelling import flag, parse_gpus, parse_size
 
 _NUMBERS = ("num_graphs", "avg_nodes", "avg_edges", "num_features")
 _OF_TRAIN = {f.name: f for f in fields(TrainConfig)}

@@ -42,7 +42,8 @@ class DatasetShape:
         other_bytes: Masks and other arrays that are read besides.
         file_bytes: The files as they are; None when they are not there. Never what the estimate is made of.
         degrees: Degree histograms, when there are any.
-        made: `files`, or `digits`: computed, with a table of distances.
+        made: `files`; `digits`: computed, with a table of distances; `folder`: a graph of ours, mapped as it is;
+            `pyg` and `read`: read into RAM by a class of PyG's, or by a recipe.
         train_as: What `pygsage train` takes for it; empty: `name`, where that is a dataset's.
         notes: What the counts leave out.
     """
@@ -216,7 +217,7 @@ def _from_table(name: str, known: Known) -> DatasetShape:
         # ogbn-proteins: features of edges become those of nodes while it is read.
         num_edge_features=known.edge_features if known.num_graphs > 1 or not csv else 0,
         num_train=known.num_train or None,
-        made="digits" if name == "digits" else "files",
+        made="digits" if name == "digits" else "pyg" if name.startswith("pyg:") else "files",
     )
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pygsage.config import TrainConfig, parse_gpus
+from pygsage.config import TrainConfig
 from pygsage.memory.degrees import SampledBatch, describe, sample_sizes
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import Row
 from pygsage.memory.shapes import DatasetShape
+from pygsage.spelling import parse_gpus
 
 DENSE_TABLE_NODES = 1 << 24  # native/relabel.h: up to here 8 bytes a node, else a hash table
 LINEAR_ROWS = 2048  # nn/linear.py: rows summed in float64 at once
 INFERENCE_ROWS = 1 << 13  # nn/inference.py: rows of a chunk, and its edges
-INFERENCE_EDGES = 1 << 20
+INFERENCE_EDGES = 1 << 18
+GATHERED_VALUES = 1 << 23  # the same: values of rows that are read from disk at once
 HEAP_BLOCK_BYTES = 32 << 20
 SCORED_ROWS = 1 << 16  # training/metrics.py
 
@@ -199,6 +201,7 @@ def _inference_rows(shape: DatasetShape, training: Training, num_edges: int, *, 
     mean_degree = num_edges / max(1, n)
     chunk = max(1, min(own, INFERENCE_ROWS, int(INFERENCE_EDGES / mean_degree) if mean_degree else own))
     several = own > chunk
+    gathered = min(GATHERED_VALUES, INFERENCE_EDGES * shape.num_features) if on_disk else 0
     # Memory that was never written to is none: in the last whole chunk its output and what follows are not there yet.
     written = n - own + max(0, own // chunk - 1) * chunk
     place = "gpu" if training.num_gpus else "rank"
@@ -215,7 +218,8 @@ def _inference_rows(shape: DatasetShape, training: Training, num_edges: int, *, 
                 f"4 x ({written:,} nodes x {o:,}" + (f" + {n:,} x {w:,})" if layer else ")"),
             ),
             Row("evaluate", place, "one chunk of rows", work, told),
-            Row("evaluate", place, "edges of one chunk", 8 * min(num_edges, INFERENCE_EDGES), "8 x up to 1M edges"),
+            Row("evaluate", "rank", "rows read from disk", 8 * gathered, "8 x up to 8M values"),
+            Row("evaluate", place, "edges of one chunk", 8 * min(num_edges, INFERENCE_EDGES), "8 x up to 256 Ki edges"),
         ]  # fmt: skip
         if several:
             rows.append(_uneven(chunk, own % chunk, bags * w + copies * o, max(w, o), place))

@@ -16,8 +16,11 @@
 #include "bindings.h"
 #include "blocks.h"
 #include "csc.h"
+#include "fetch.h"
 #include "hetero.h"
 #include "memory.h"
+#include "prefetch.h"
+#include "ragged.h"
 #include "sampler.h"
 
 namespace nb = nanobind;
@@ -166,6 +169,70 @@ nb::tuple sample_hetero(std::vector<std::int64_t> num_nodes, std::vector<Input<s
   return nb::make_tuple(nodes, nb::cast(result.num_nodes), hops);
 }
 
+using Rows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void will_need(Rows array, Input<std::int64_t> rows) {
+  nb::gil_scoped_release release;
+  pygsage::will_need(array.data(), array.shape(1) * array.itemsize(), static_cast<std::int64_t>(array.shape(0)),
+                     rows.data(), rows.size());
+}
+
+void at_random(Rows array) { pygsage::at_random(array.data(), array.nbytes()); }
+using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using AnyOutput = nb::ndarray<nb::c_contig, nb::device::cpu>;
+
+pygsage::Pieces pieces_of(const Input<std::int64_t>& begins, const Input<std::int64_t>& lengths) {
+  if (begins.size() != lengths.size()) throw std::invalid_argument("begins and lengths differ in number");
+  return {begins.data(), lengths.data(), static_cast<std::int64_t>(begins.size())};
+}
+
+void gather_rows(AnyRows rows, Input<std::int64_t> begins, Input<std::int64_t> lengths, AnyOutput out) {
+  const auto pieces = pieces_of(begins, lengths);
+  if (rows.ndim() == 0 || out.ndim() != rows.ndim() || out.dtype() != rows.dtype())
+    throw std::invalid_argument("out is not of the kind of rows");
+  std::size_t row_bytes = rows.itemsize();
+  for (std::size_t d = 1; d < rows.ndim(); ++d) {
+    if (out.shape(d) != rows.shape(d)) throw std::invalid_argument("rows of out are not of the shape of rows");
+    row_bytes *= rows.shape(d);
+  }
+  if (pygsage::checked_total(pieces, static_cast<std::int64_t>(rows.shape(0))) !=
+      static_cast<std::int64_t>(out.shape(0)))
+    throw std::invalid_argument("out has not as many rows as the pieces together");
+  nb::gil_scoped_release release;
+  pygsage::gather_rows(static_cast<const char*>(rows.data()), row_bytes, pieces, static_cast<char*>(out.data()));
+}
+
+bool fetch_rows(AnyRows rows, Input<std::int64_t> begins, Input<std::int64_t> lengths, int threads) {
+  const auto pieces = pieces_of(begins, lengths);
+  if (rows.ndim() == 0) throw std::invalid_argument("rows has no dimension");
+  std::size_t row_bytes = rows.itemsize();
+  for (std::size_t d = 1; d < rows.ndim(); ++d) row_bytes *= rows.shape(d);
+  pygsage::checked_total(pieces, static_cast<std::int64_t>(rows.shape(0)));
+  nb::gil_scoped_release release;
+  return pygsage::fetch_rows(static_cast<const char*>(rows.data()), row_bytes, pieces, threads);
+}
+
+template <typename T>
+void gather_columns(nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu> rows, Input<std::int64_t> begins,
+                    Input<std::int64_t> lengths, nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu> out,
+                    std::vector<Input<std::int64_t>> shifts) {
+  const auto pieces = pieces_of(begins, lengths);
+  const auto total = static_cast<std::int64_t>(out.shape(1));
+  if (out.shape(0) != rows.shape(1)) throw std::invalid_argument("out has not as many rows as rows has columns");
+  if (pygsage::checked_total(pieces, static_cast<std::int64_t>(rows.shape(0))) != total)
+    throw std::invalid_argument("out has not as many columns as the pieces have rows");
+  if (!shifts.empty() && shifts.size() != rows.shape(1))
+    throw std::invalid_argument("expected shifts for each column, or none");
+  std::vector<const std::int64_t*> data;
+  for (const auto& shift : shifts) {
+    if (shift.size() != begins.size()) throw std::invalid_argument("expected a shift for each piece");
+    data.push_back(shift.data());
+  }
+  nb::gil_scoped_release release;
+  pygsage::gather_columns<T>(rows.data(), static_cast<std::int64_t>(rows.shape(1)), pieces,
+                             data.empty() ? nullptr : data.data(), out.data(), total);
+}
+
 constexpr const char* kBuildCscDoc =
     "build_csc(src, dst, num_nodes, index_dtype=None) -> (indptr int64 [N+1], indices [E], perm int64 [E])\n\n"
     "Groups edges by destination, keeping their order within one. src, dst: int64 [E], contiguous.\n"
@@ -193,6 +260,21 @@ constexpr const char* kSampleHeteroDoc =
     "indices, types (of source and target), fanouts: by relation. Arrays and memory as for sample. Returns nodes and\n"
     "num_nodes by node type, hops by relation.";
 
+constexpr const char* kGatherRowsDoc =
+    "gather_rows(rows, begins, lengths, out)\n\n"
+    "Copies the rows begins[j] to begins[j] + lengths[j] of each piece j, one after the other, to out. Any dtype and\n"
+    "shape, contiguous; begins, lengths: int64. Releases the GIL. Raises ValueError for a piece out of range.";
+
+constexpr const char* kFetchRowsDoc =
+    "fetch_rows(rows, begins, lengths, threads) -> bool\n\n"
+    "Reads pieces of a mapped array into memory, many at once, unless a few of them that are looked at are there;\n"
+    "returns whether it did. Releases the GIL. Raises ValueError for a piece out of range.";
+
+constexpr const char* kGatherColumnsDoc =
+    "gather_columns(rows, begins, lengths, out, shifts)\n\n"
+    "The same of rows [N, C], turned over: out is [C, total]. shifts: for each column int64, what is added to the\n"
+    "values of each piece; or an empty list. int32 or int64.";
+
 }  // namespace
 
 NB_MODULE(_core, m) {
@@ -207,8 +289,20 @@ NB_MODULE(_core, m) {
         "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleLayersDoc);
   m.def("sample_layers", &sample_layers<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24);
+  bind_layers(m);
+  m.def("will_need", &will_need, "array"_a.noconvert(), "rows"_a.noconvert(),
+        "Asks the disk for rows [n] int64 of a mapped array [N, F], without waiting; ascending ones cost least.");
+  m.def("at_random", &at_random, "array"_a.noconvert(),
+        "Tells the kernel that a mapped array [N, F] is touched in no order, so that it reads no more than that.");
   m.def("sample_hetero", &sample_hetero, "num_nodes"_a, "seeds"_a.noconvert(), "indptrs"_a.noconvert(),
         "indices"_a.noconvert(), "types"_a, "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24,
         kSampleHeteroDoc);
-  bind_layers(m);
+  m.def("gather_rows", &gather_rows, "rows"_a.noconvert(), "begins"_a.noconvert(), "lengths"_a.noconvert(),
+        "out"_a.noconvert(), kGatherRowsDoc);
+  m.def("fetch_rows", &fetch_rows, "rows"_a.noconvert(), "begins"_a.noconvert(), "lengths"_a.noconvert(), "threads"_a,
+        kFetchRowsDoc);
+  m.def("gather_columns", &gather_columns<std::int64_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),
+        "lengths"_a.noconvert(), "out"_a.noconvert(), "shifts"_a, kGatherColumnsDoc);
+  m.def("gather_columns", &gather_columns<std::int32_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),
+        "lengths"_a.noconvert(), "out"_a.noconvert(), "shifts"_a);
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -12,17 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pygsage import native
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.native.memory import prefer_huge_pages, release_buffers
-from pygsage.nn.join import aggregate as aggregate_by_torch
+from pygsage.nn.gather import Gather
+from pygsage.nn.needed import needed_rows, row_chunks
 from pygsage.nn.sage import GraphSAGE
-from pygsage.sampling.features import joined_features
 
 if TYPE_CHECKING:
     from pygsage.distributed import World
 
-ROWS_AT_ONCE = 1 << 13  # of a width of 256 their inputs and outputs fit the processor's cache
+ROWS_AT_ONCE = 1 << 13
 
 
 def layerwise_inference(
@@ -33,32 +32,41 @@ def layerwise_inference(
     *,
     world: World | None = None,
     scratch: str | Path | None = None,
-    edge_budget: int = 1 << 20,
+    edge_budget: int = 1 << 18,
     device: str | torch.device | None = None,
     last_hidden: bool = False,
+    wanted: Tensor | None = None,
+    cold: bool = False,
 ) -> Tensor:
     """The output of `model` for all nodes, as its full-batch forward in `eval()` mode gives, in order of node id.
 
     Args:
         model: A `GraphSAGE`, or a wrapper such as DDP that has it as `module`; it is called without the wrapper.
-        x: Floating [N, F], resident or mapped from a file. The neighbours are aggregated where it lies.
+        x: Floating [N, F], of the model's dtype or float16, resident or mapped from a file. The neighbours are
+            aggregated where it lies.
         indptr: int64 [N + 1]: where each node's in-neighbours begin in `indices`.
         indices: int32 or int64 [E].
         world: When given, the rows are split over the ranks of this machine, which all have to call this.
-        scratch: A folder on this machine that its ranks share; needed when there are several.
+        scratch: A folder on this machine that its ranks share; needed when there are several. Where it is given, the
+            layers' outputs are files there, which need no RAM that the kernel cannot take back.
         edge_budget: The most edges that are aggregated at once; a node with more neighbours is done in parts.
         device: Where the linear maps run (default: where the model is).
         last_hidden: Return the last hidden layer, before the last convolution, instead of the output.
+        wanted: int64 [n]: the only nodes whose outputs are used; those of others are then undefined, and are not
+            computed where the wanted ones do not need them.
+        cold: `x` is mapped from a file that does not fit in RAM: rows are asked for ahead, and in order.
 
     Returns:
         [N, out_channels], or [N, hidden_channels], of the model's dtype. In one process it lies beside `x`; with
-        several ranks it is mapped copy-on-write from a file without a name, and whole on each of them.
+        several ranks, or with `scratch`, it is mapped copy-on-write from a file without a name, and whole on each of
+        them.
 
     Raises:
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
 
-    Costs two arrays of N x width for all ranks together, and 8,192 rows x 3 widths besides, and
-    the ids of one edge budget; no messages of E x width.
+    Costs two arrays of N x width for all ranks together (of wanted nodes and what they need, only those rows are
+    touched), and the ids of an edge budget and 8,192 rows x 3 widths besides (on a GPU, and of `cold` rows, an edge
+    budget x width); no messages of E x width.
     """
     sage = _unwrapped(model)
     _check(sage, x, indptr, indices, edge_budget)
@@ -70,29 +78,37 @@ def layerwise_inference(
     sage.eval()
     try:
         first, last = arrays.own_rows(indptr)
+        needed = needed_rows(indptr, indices, wanted, num_layers)
+        gather = Gather(sage.aggr, edge_budget, cold)
         inputs = x
+
+        def parts(layer: int) -> Iterable[slice | Tensor]:
+            """This rank's rows of a layer, piece by piece."""
+            own = needed[layer]
+            if own is not None:
+                return arrays.chunks_of(own, indptr, edge_budget)
+            return (slice(*ends) for ends in _chunks(indptr, first, last, edge_budget))
+
         for layer in range(num_layers):
-            conv = sage.convs[layer]
-            outputs = arrays.next(conv.out_channels)
+            width = sage.convs[layer].out_channels
+            outputs = arrays.next(width)
             with torch.inference_mode():
                 # Where it makes rows narrower the linear map comes first, and overwrites what it reads.
-                first_linear = layer > 0 and _is_narrower(sage, layer, inputs, device)
-                if first_linear:
-                    _map_in_place(sage, layer, inputs, first, last)
+                narrows = layer > 0 and 2 * width <= inputs.shape[1] and sage.aggr != "max" and device.type == "cpu"
+                if narrows:
+                    _map_in_place(sage, layer, inputs, parts(layer - 1))
                     arrays.finish()  # the neighbours may be another rank's
-                for begin, end in _chunks(indptr, first, last, edge_budget):
-                    if first_linear:
-                        width = conv.out_channels
-                        rows = _aggregate_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget, width)
-                        rows += inputs[begin:end, width : 2 * width]
+                for some in parts(layer):
+                    if narrows:
+                        rows = gather.aggregate(inputs, indptr, indices, some, width)
+                        rows += inputs[some][:, width : 2 * width]
                     else:
-                        joined = _joined_rows(inputs, indptr, indices, begin, end, sage.aggr, edge_budget)
+                        joined = gather.joined(inputs, indptr, indices, some)
                         rows = sage.combine(layer, joined.to(device=device, dtype=parameter.dtype))
                         del joined
                     if layer < sage.num_layers - 1:
                         rows = torch.relu_(sage.normalize(layer, rows))
-                    outputs[begin:end] = rows
-                    del rows
+                    outputs[some] = rows.to(outputs.device)
             arrays.finish()
             inputs = outputs
         return arrays.result() if num_layers else x.to(parameter.dtype)
@@ -140,69 +156,14 @@ def _chunks(indptr: Tensor, first: int, last: int, edge_budget: int) -> Iterator
         begin = end
 
 
-def _is_narrower(sage: GraphSAGE, layer: int, inputs: Tensor, device: torch.device) -> bool:
-    """Whether both maps of a layer fit into the rows that it reads, and may come before the aggregation."""
-    both = 2 * sage.convs[layer].out_channels
-    return sage.aggr != "max" and both <= inputs.shape[1] and device.type == "cpu" and native.core is not None
-
-
-def _map_in_place(sage: GraphSAGE, layer: int, inputs: Tensor, first: int, last: int) -> None:
-    """Puts [W_l h | W_r h + b] where the rows `first` to `last` begin."""
+def _map_in_place(sage: GraphSAGE, layer: int, inputs: Tensor, parts: Iterable[slice | Tensor]) -> None:
+    """Puts [W_l h | W_r h + b] where some rows h of [N, width] begin."""
     conv = sage.convs[layer]
     weight = torch.cat([conv.lin_l.weight, conv.lin_r.weight])
     bias = torch.cat([torch.zeros_like(conv.lin_l.bias), conv.lin_l.bias])
-    for begin in range(first, last, ROWS_AT_ONCE):
-        rows = inputs[begin : min(begin + ROWS_AT_ONCE, last)]
-        rows[:, : len(weight)] = torch.addmm(bias, rows, weight.t())
-
-
-def aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:
-    """The aggregate of the first `width` columns of the neighbours' rows of each target: [t, width]."""
-    if x.device.type != "cpu":
-        return aggregate_by_torch(x[:, :width], indptr, indices, aggr)
-    return joined_features(x, None, indptr, indices, aggr, num_threads=torch.get_num_threads(), columns=width)
-
-
-def _joined_rows(
-    x: Tensor, indptr: Tensor, indices: Tensor, begin: int, end: int, aggr: str, edge_budget: int
-) -> Tensor:
-    edge, edge_end = int(indptr[begin]), int(indptr[end])
-    if x.device.type == "cpu" and edge_end - edge <= edge_budget:
-        own, offsets = torch.arange(begin, end), indptr[begin : end + 1] - edge
-        threads = torch.get_num_threads()
-        return joined_features(x, own, offsets, indices[edge:edge_end], aggr, num_threads=threads)
-    neighbours = _aggregate_rows(x, indptr, indices, begin, end, aggr, edge_budget)
-    return torch.cat([neighbours, x[begin:end].to(neighbours.dtype)], 1)
-
-
-def _aggregate_rows(
-    x: Tensor,
-    indptr: Tensor,
-    indices: Tensor,
-    begin: int,
-    end: int,
-    aggr: str,
-    edge_budget: int,
-    width: int | None = None,
-) -> Tensor:
-    width = x.shape[1] if width is None else width
-    edge, edge_end = int(indptr[begin]), int(indptr[end])
-    if edge_end - edge <= edge_budget:
-        offsets = (indptr[begin : end + 1] - edge).to(x.device)
-        return aggregate(x, offsets, indices[edge:edge_end].to(x.device), aggr, width)
-    # One node with more neighbours than the budget.
-    total: Tensor | None = None
-    for part in range(edge, edge_end, edge_budget):
-        some = indices[part : min(part + edge_budget, edge_end)].to(x.device)
-        offsets = torch.tensor([0, len(some)], device=x.device)
-        row = aggregate(x, offsets, some, "max" if aggr == "max" else "sum", width).double()
-        if total is None:
-            total = row
-        else:
-            total = torch.maximum(total, row) if aggr == "max" else total + row
-    assert total is not None
-    kept = torch.float32 if x.dtype == torch.float16 else x.dtype
-    return (total / (edge_end - edge) if aggr == "mean" else total).to(kept)
+    columns = slice(len(weight))
+    for some in parts:
+        inputs[some, columns] = torch.addmm(bias, inputs[some], weight.t())
 
 
 def _reserve(path: Path) -> None:
@@ -231,11 +192,22 @@ class _Arrays:
         self.dtype = dtype
         self.device = device
         self.world = world if world is not None and world.local_size > 1 and num_rows > 0 else None
+        self.in_files = num_rows > 0 and (self.world is not None or scratch is not None)
         if self.world is not None and scratch is None:
             raise DatasetError("several ranks share the arrays of an inference; expected a scratch folder for them.")
         self.scratch = Path(scratch) if scratch is not None else Path()
         self.live: list[tuple[Tensor, Path | None]] = []  # what the last layer reads, what it writes
         self.num_made = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether they are ordinary memory of one process, on the CPU."""
+        return not self.in_files and self.device.type == "cpu"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process makes and removes the files."""
+        return self.world is None or self.world.local_rank == 0
 
     def own_rows(self, indptr: Tensor) -> tuple[int, int]:
         """This rank's rows, so that all have about the same number of edges and rows together."""
@@ -250,6 +222,14 @@ class _Arrays:
         size = self.world.local_size
         return bound(self.world.local_rank), bound(self.world.local_rank + 1)
 
+    def chunks_of(self, rows: Tensor, indptr: Tensor, edge_budget: int) -> Iterator[Tensor]:
+        """This rank's share of some rows, piece by piece."""
+        if self.world is not None:
+            rank, size = self.world.local_rank, self.world.local_size
+            rows = rows[len(rows) * rank // size : len(rows) * (rank + 1) // size]
+        for begin, end in row_chunks(indptr, rows, edge_budget, ROWS_AT_ONCE):
+            yield rows[begin:end]
+
     def next(self, width: int) -> Tensor:
         """The array for the next layer's output; the one before the last is used again where its width fits."""
         old = self.live.pop(0) if len(self.live) == 2 else None
@@ -259,9 +239,9 @@ class _Arrays:
         if old is not None:
             self._remove(old[1])
             del old  # its memory, before more is taken
-        if self.world is None:
+        if not self.in_files:
             array, path = torch.empty(self.num_rows, width, dtype=self.dtype, device=self.device), None
-            if self.device.type == "cpu":
+            if self.is_plain:
                 prefer_huge_pages(array, now=False)
         else:
             path = self.scratch / f"layer-{self.num_made}.npy"
@@ -271,8 +251,7 @@ class _Arrays:
         return array
 
     def _mapped(self, path: Path, width: int) -> Tensor:
-        assert self.world is not None
-        if self.world.local_rank == 0:
+        if self.is_first:
             try:
                 self.scratch.mkdir(exist_ok=True)  # no parents: a run directory that was deleted must not come back
             except OSError as error:
@@ -281,7 +260,7 @@ class _Arrays:
             numpy_dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
             np.lib.format.open_memmap(path, "w+", numpy_dtype, (self.num_rows, width))
             _reserve(path)
-        self.world.local_barrier()
+        self.finish()
         return torch.from_numpy(np.lib.format.open_memmap(path, "r+"))
 
     def finish(self) -> None:
@@ -291,10 +270,10 @@ class _Arrays:
 
     def result(self) -> Tensor:
         array, path = self.live[-1]
-        if path is None or self.world is None:
+        if path is None:
             return array
         array = torch.from_numpy(np.lib.format.open_memmap(path, "c"))  # a rank that writes to it changes no other's
-        self.world.local_barrier()  # all have it open before its name goes
+        self.finish()  # all have it open before its name goes
         return array
 
     def close(self) -> None:
@@ -303,5 +282,5 @@ class _Arrays:
         self.live.clear()
 
     def _remove(self, path: Path | None) -> None:
-        if path is not None and self.world is not None and self.world.local_rank == 0:
+        if path is not None and self.is_first:
             path.unlink(missing_ok=True)

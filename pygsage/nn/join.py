@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from pygsage.nn import kernels
 from pygsage.nn.dropout import activation_dropout, mask_start, threshold
+from pygsage.sampling.features import joined_features
 from pygsage.sampling.sample import Block
 
 
@@ -35,7 +36,14 @@ def aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
 
 
 def join(x: Tensor, block: Block, aggr: str) -> Tensor:
-    """[t, 2 F]: the aggregate of each target's neighbours, then its own row of `x` [n, F], by torch's operations."""
+    """[t, 2 F]: the aggregate of each target's neighbours, then its own row of `x` [n, F].
+
+    One native pass on a CPU where no gradient of `x` is wanted, else torch's operations.
+    """
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not x.requires_grad:
+        own, threads = torch.arange(block.num_dst), torch.get_num_threads()
+        indptr = block.indptr.to(torch.int64)
+        return joined_features(x.contiguous(), own, indptr, block.indices, aggr, num_threads=threads)
     return torch.cat([aggregate(x, block.indptr, block.indices, aggr), x[: block.num_dst]], 1)
 
 
@@ -63,7 +71,14 @@ def activated_join(
     dropped = threshold(p) if stream is not None else 0
     start = mask_start(stream, layer) if stream is not None else 0
     out: Tensor = _ActivatedJoin.apply(
-        x, n_id, block.indptr, block.indices.to(torch.int32), start, dropped, aggr, torch.is_grad_enabled()
+        x,
+        n_id,
+        block.indptr.to(torch.int64),
+        block.indices.to(torch.int32),
+        start,
+        dropped,
+        aggr,
+        torch.is_grad_enabled(),
     )
     return out
 

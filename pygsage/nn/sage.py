@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn
-from torch import Tensor
+from torch import Tensor, nn
 
 from pygsage.errors import ConfigError
 from pygsage.nn.dropout import activation_dropout
@@ -126,12 +126,16 @@ class GraphSAGE(torch_geometric.nn.GraphSAGE):
 
     def normalize(self, layer: int, x: Tensor) -> Tensor:
         """The layer's normalisation of [n, hidden_channels]."""
-        norm = self.norms[layer]
-        if isinstance(norm, torch_geometric.nn.BatchNorm) and self.training and len(x) < 2:
-            own = norm.module
-            scale = own.weight / (own.running_var + own.eps).sqrt()
-            return (x - own.running_mean) * scale + own.bias
-        if not isinstance(norm, torch_geometric.nn.LayerNorm):
-            return norm(x)
-        # Scaled apart, because torch's own gradient of the scale and shift adds up the rows one by one.
-        return F.layer_norm(x, x.shape[1:], eps=norm.eps) * norm.weight + norm.bias
+        return normalize(self.norms[layer], x)
+
+
+def normalize(norm: nn.Module, x: Tensor) -> Tensor:
+    """The normalisation of [n, H] by one of PyG's `BatchNorm` and `LayerNorm`, or none: see `GraphSAGE`."""
+    if isinstance(norm, torch_geometric.nn.BatchNorm) and norm.training and len(x) < 2:
+        own = norm.module
+        scale = own.weight / (own.running_var + own.eps).sqrt()
+        return (x - own.running_mean) * scale + own.bias
+    if not isinstance(norm, torch_geometric.nn.LayerNorm):
+        return norm(x)
+    # Scaled apart, because torch's own gradient of the scale and shift adds up the rows one by one.
+    return F.layer_norm(x, x.shape[1:], eps=norm.eps) * norm.weight + norm.bias

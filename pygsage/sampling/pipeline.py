@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from pygsage.data.graph import Graph
-from pygsage.sampling.features import joined_features
+from pygsage.sampling.features import joined_cold_features, joined_features
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sample import Block
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler, SeedShard
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -64,46 +67,26 @@ class Batch:
         )
 
 
-class BatchPipeline:
+class BatchPipeline(Generic[S]):
     """Prepares the batches of an epoch in order, a few steps ahead.
 
     Args:
-        graph: The graph; its features and labels are gathered row by row.
-        seeds: Node ids to train on, int64 [n].
-        sampler: Draws the neighbours; called from several threads at once.
+        make: Makes the batch of a shard of an epoch, as a pure function of both; called from several threads at once.
         shards: Says which seeds are this rank's in which step.
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
-        seed_weights: float64 [n]: what each seed counts for in a step's mean, such as its number of known labels;
-            None counts each as one.
-        aggr: How the first layer aggregates: `mean`, `sum` or `max`.
-        dtype: Of the first layer's input; by default that of the features, float32 for float16.
 
     Cost: up to `num_threads + 1` prepared batches are held at once.
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        seeds: Tensor,
-        sampler: NeighborSampler,
-        shards: DistributedSeedSampler,
-        num_threads: int = 1,
-        seed_weights: Tensor | None = None,
-        aggr: str = "mean",
-        dtype: torch.dtype | None = None,
+        self, make: Callable[[SeedShard, int], S], shards: DistributedSeedSampler, num_threads: int = 1
     ) -> None:
-        self._x = graph.x
-        self._aggr = aggr
-        self._dtype = dtype
-        self._y = graph.y
-        self._seeds = seeds
-        self._seed_weights = seed_weights
-        self._sampler = sampler
+        self._make = make
         self._shards = shards
         self._num_threads = num_threads
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="pygsage-sampler")
 
-    def __enter__(self) -> BatchPipeline:
+    def __enter__(self) -> BatchPipeline[S]:
         return self
 
     def __exit__(
@@ -115,12 +98,12 @@ class BatchPipeline:
         """Steps an epoch, the same on every rank."""
         return len(self._shards)
 
-    def batches(self, epoch: int, first_step: int = 0) -> Generator[Batch, None, None]:
+    def batches(self, epoch: int, first_step: int = 0) -> Generator[S, None, None]:
         """The rank's batches of an epoch, from `first_step` on, in order; one for every step."""
-        waiting: deque[Future[Batch]] = deque()
+        waiting: deque[Future[S]] = deque()
         try:
             for shard in self._shards.shards(epoch, first_step):
-                waiting.append(self._threads.submit(self.prepare, shard, epoch))
+                waiting.append(self._threads.submit(self._make, shard, epoch))
                 if len(waiting) > self._num_threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -129,18 +112,56 @@ class BatchPipeline:
             for future in waiting:
                 future.cancel()
 
-    def prepare(self, shard: SeedShard, epoch: int) -> Batch:
-        """One batch, made by the thread that calls."""
+
+class NodeBatches:
+    """Makes batches of nodes and their sampled neighbours.
+
+    Args:
+        graph: The graph; its features and labels are gathered row by row.
+        seeds: Node ids to train on, int64 [n].
+        sampler: Draws the neighbours; called from several threads at once.
+        seed_weights: float64 [n]: what each seed counts for in a step's mean, such as its number of known labels;
+            None counts each as one.
+        aggr: How the first layer aggregates: `mean`, `sum` or `max`.
+        dtype: Of the first layer's input: by default that of the features, float32 for float16.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        seeds: Tensor,
+        sampler: NeighborSampler,
+        seed_weights: Tensor | None = None,
+        aggr: str = "mean",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._x = graph.x
+        self._is_cold = graph.is_cold
+        self._aggr = aggr
+        self._dtype = dtype
+        self._y = graph.y
+        self._seeds = seeds
+        self._seed_weights = seed_weights
+        self._sampler = sampler
+
+    def __call__(self, shard: SeedShard, epoch: int) -> Batch:
+        """The batch of `shard`."""
         start = time.perf_counter()
         seeds = self._seeds[shard.positions]
         layers = self._sampler.sample_layers(seeds, epoch, shard.step)
         sampled = time.perf_counter()
-        x = joined_features(self._x, layers.nodes, layers.outer_indptr, layers.outer_ids, self._aggr, self._dtype)
+        join = joined_cold_features if self._is_cold else joined_features
+        x = join(self._x, layers.nodes, layers.outer_indptr, layers.outer_ids, self._aggr, self._dtype)
         y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
         stream = stream_of(self._sampler.seed, epoch, shard.step)
-        weight = float(shard.num_global)
-        if self._seed_weights is not None:
-            # Over the seeds of all ranks and in one order: the same number everywhere, without a message.
-            weight = float(self._seed_weights[shard.global_positions].numpy().sum())
+        weight = step_weight(shard, self._seed_weights)
         return Batch(shard.step, stream, layers.nodes, x, layers.blocks, y, shard.num_global, weight, seconds)
+
+
+def step_weight(shard: SeedShard, seed_weights: Tensor | None) -> float:
+    """What the losses of a step, summed over all ranks, are divided by: the number of seeds, or their weight."""
+    if seed_weights is None:
+        return float(shard.num_global)
+    # Over the seeds of all ranks and in one order: the same number everywhere, without a message.
+    return float(seed_weights[shard.global_positions].numpy().sum())

@@ -20,13 +20,13 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from pygsage import native
-from pygsage.config import parse_fanouts
 from pygsage.errors import ConfigError, DatasetError, EnvironmentLimitError
 from pygsage.sampling import native as native_sampler
 from pygsage.sampling import reference
 from pygsage.sampling.keys import mix64, stream_of, stream_of_seeds
 from pygsage.sampling.sample import Block, EdgeType, HeteroSample, Hop, Layers, Relation, Sample
 from pygsage.sampling.topology import Edges, HeteroEdges, path_of, read_edges
+from pygsage.spelling import parse_fanouts
 
 SampleFunction = Callable[[Tensor, Tensor, Tensor, Sequence[int], int, bool], Sample]
 HeteroSampleFunction = Callable[[Sequence[Relation], Mapping[str, int], Mapping[str, Tensor], int], HeteroSample]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from pygsage.config import TrainConfig
 from pygsage.training.processes import hand_back, reporting_failures, tie_to_launcher
@@ -12,18 +13,18 @@ from pygsage.training.processes import hand_back, reporting_failures, tie_to_lau
 def main() -> None:
     """Trains as the rank that the environment names, and hands rank 0's result to the launcher.
 
-    GRAPH is the folder of a graph that the launcher was given in Python.
+    GRAPH is the folder of a dataset that the launcher was given in Python.
     """
     tie_to_launcher()
     with reporting_failures():
-        from pygsage.config import parse_gpus
-        from pygsage.data.graph import Graph
         from pygsage.distributed import World, choose_devices
+        from pygsage.spelling import parse_gpus
+        from pygsage.training.opening import problem_in
         from pygsage.training.rank import train_rank
 
         config = TrainConfig(**json.loads(sys.argv[1]))
         with World.start(choose_devices(parse_gpus(config.gpus), config.procs)) as world:
-            result = train_rank(config, world, (lambda: Graph.open(sys.argv[2])) if len(sys.argv) > 2 else None)
+            result = train_rank(config, world, (lambda _: problem_in(Path(sys.argv[2]))) if len(sys.argv) > 2 else None)
             if world.is_main:
                 hand_back(result.to_dict())
 

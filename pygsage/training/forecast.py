@@ -1,61 +1,30 @@
-"""What a run will take in memory, said and acted on before the dataset is read."""
+"""What a run was to take in memory beside what it took."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from pygsage import native
-from pygsage.config import TrainConfig
-from pygsage.errors import DatasetError, EnvironmentLimitError
-from pygsage.memory.answer import MemoryAnswer, answer
-from pygsage.memory.decide import size_text
-from pygsage.memory.peak import PeakMemory, undroppable_bytes
+from pygsage.data.storage import Storage
+from pygsage.memory.peak import PeakMemory
 from pygsage.training.checkpoint import write_atomically
 
 
-def forecast(config: TrainConfig, num_ranks: int) -> MemoryAnswer | None:
-    """Estimates the memory of a run on this machine; None where the dataset does not tell its size beforehand.
-
-    Args:
-        config: The options in force.
-        num_ranks: Processes of the job on this machine.
-
-    Raises:
-        EnvironmentLimitError: when the run would not fit, with exit status 3 or 4 as `estimate-memory` has it.
-    """
-    try:
-        told = answer(config, base_bytes=undroppable_bytes(), num_ranks=num_ranks, compiled=native.core is not None)
-    except DatasetError:  # a recipe, or a mistake that the door explains better
-        return None
-    available, need = told.decision.available_bytes, told.memory.need_bytes
-    if available is not None and need > available:
-        error = EnvironmentLimitError(
-            f"Training on {config.dataset} needs {size_text(need)} of RAM, and {size_text(available)} are there "
-            f"({told.decision.available_source}); this version holds one graph in memory.",
-            "Change --batch-size, --fanouts, --hidden or --procs; `pygsage estimate-memory` shows what takes how "
-            "much; a larger --memory-limit goes ahead all the same.",
-        )
-        error.exit_status = told.decision.exit_status
-        raise error
-    return told
+def estimated_peak_bytes(storage: Storage | None) -> int:
+    """The ranks' peaks in sum, of the way that is gone; 0 where nothing was known beforehand."""
+    if storage is None or storage.told is None:
+        return 0
+    return (storage.told.disk if storage.kind == "disk" else storage.told.memory).peak_bytes
 
 
-def sentence_of(told: MemoryAnswer) -> str:
-    """One line for the run to print."""
-    if told.decision.storage == "memory":
-        return told.sentence()
-    need, available = told.memory.need_bytes, told.decision.available_bytes or 0
-    return (
-        f"warning: memory: needs {size_text(need)} of the {size_text(available)} that are there "
-        f"({told.decision.available_source}); other jobs could make it too little"
-    )
-
-
-def write_comparison(path: Path, told: MemoryAnswer | None, measured: PeakMemory, num_ranks: int) -> None:
+def write_comparison(path: Path, storage: Storage | None, measured: PeakMemory, num_ranks: int) -> None:
     """Writes the estimated and the measured peaks side by side: bytes, of the first rank by phase, of all in sum."""
-    estimated = {} if told is None else {p: told.memory.first_rank_bytes(p) for p in told.memory.phases()}
+    estimated = {}
+    if storage is not None and storage.told is not None:
+        way = storage.told.disk if storage.kind == "disk" else storage.told.memory
+        estimated = {phase: way.first_rank_bytes(phase) for phase in way.phases()}
     content = {
+        "storage": storage.kind if storage is not None and storage.told is not None else None,
         "num_ranks": num_ranks,
         "of_first_rank": {
             "estimated_bytes": {**estimated, "peak": max(estimated.values(), default=None)},

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pygsage.config import TrainConfig, parse_gpus
+from pygsage.config import TrainConfig
 from pygsage.data.names import dataset_defaults
-from pygsage.data.open import GIVEN, graph_from_data, open_graph
+from pygsage.data.open import GIVEN
+from pygsage.data.storage import choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
 from pygsage.memory.machine import read_machine
+from pygsage.spelling import parse_gpus
+from pygsage.training.opening import open_problem
+from pygsage.training.plan import check_options, plan
 from pygsage.training.processes import run_ranks
-from pygsage.training.rank import build_model, check_options, plan, train_rank
+from pygsage.training.rank import train_rank
 from pygsage.training.result import TrainResult
 
 if TYPE_CHECKING:
@@ -50,16 +54,18 @@ def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
     if in_launched_job() or len(devices) == 1:
         with World.start(devices) as world:
-            return train_rank(config, world, None if given is None else lambda: graph_from_data(given, config))
+            return train_rank(
+                config, world, None if given is None else lambda stack: open_problem(config, stack, given)
+            )
     command = [sys.executable, "-m", "pygsage.training.child", json.dumps(asdict(config))]
     threads = cores_per_process(read_machine().num_cores, len(devices))
     with ExitStack() as stack:
         if given is not None:  # the ranks are other processes: they map it from a folder
-            graph = graph_from_data(given, config)
-            check_options(config, graph)
+            problem = open_problem(config, stack, given)
+            check_options(config, problem)
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="pygsage-"))) / "graph"
-            graph.save(folder)
-            del graph
+            problem.data.save(folder)
+            del problem
             command.append(str(folder))
         ended = run_ranks(command, len(devices), threads=threads)
     if ended.status:
@@ -74,10 +80,16 @@ def dry_run(config: TrainConfig) -> list[str]:
         PygsageError: as `train`.
     """
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
-    graph = open_graph(config)
-    check_options(config, graph)
-    model = build_model(config, graph.num_features, graph.num_outputs)
-    num_weights = sum(p.numel() for p in model.parameters())
-    names = ", ".join(str(device) for device in devices)
-    last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]
-    return [*plan(config, graph, len(devices)), *last]
+    storage = choose_storage(config, len(devices))
+    with ExitStack() as stack:
+        if storage.folder is not None and not storage.is_built:
+            folder = stack.enter_context(TemporaryDirectory(prefix=".pygsage-", dir=existing_folder(storage.folder)))
+            problem = open_problem(config, stack, storage=replace(storage, folder=Path(folder) / "graph"))
+        else:
+            problem = open_problem(config, stack, storage=storage)
+        check_options(config, problem)
+        num_weights = sum(p.numel() for p in problem.build_model(config).parameters())
+        names = ", ".join(str(device) for device in devices)
+        last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]
+        first = [storage.sentence()] if storage.folder is not None else []
+        return [*first, *plan(config, problem, len(devices)), *last]

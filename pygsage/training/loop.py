@@ -9,20 +9,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from signal import SIGINT
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from pygsage.config import LOWER_IS_BETTER, TrainConfig
-from pygsage.data.graph import Graph
 from pygsage.distributed import World
 from pygsage.errors import Stopped, TrainingError
 from pygsage.memory.peak import PeakMemory
 from pygsage.native.memory import release_buffers
-from pygsage.nn.inference import layerwise_inference
-from pygsage.nn.sage import GraphSAGE
-from pygsage.sampling.pipeline import Batch, BatchPipeline
+from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.shard import share_of
 from pygsage.training.checkpoint import save_checkpoint, save_weights
 from pygsage.training.events import EventFiles
@@ -30,6 +28,7 @@ from pygsage.training.losses import Loss
 from pygsage.training.metrics import build_scores, choose_metric
 from pygsage.training.ogb import ogb_metric, score_with_ogb
 from pygsage.training.optimizers import build_optimizer, build_scheduler
+from pygsage.training.problem import Problem, StepBatch
 from pygsage.training.report import Report
 from pygsage.training.run import Run
 from pygsage.training.signals import StopRequest
@@ -73,11 +72,11 @@ class Clock:
 
 
 class Trainer:
-    """Trains a model on a graph; every rank holds one and takes the same steps.
+    """Trains a model on a dataset; every rank holds one and takes the same steps.
 
     Args:
         config: The options in force.
-        graph: The graph, the same on every rank.
+        problem: What is learnt, from data that are the same on every rank.
         model: The model on the rank's device, with the same weights on every rank.
         pipeline: The rank's batches, with the seed weights of the loss.
         loss: What is minimised.
@@ -93,9 +92,9 @@ class Trainer:
     def __init__(
         self,
         config: TrainConfig,
-        graph: Graph,
-        model: GraphSAGE,
-        pipeline: BatchPipeline,
+        problem: Problem,
+        model: nn.Module,
+        pipeline: BatchPipeline[Any],
         loss: Loss,
         world: World,
         run: Run | None,
@@ -106,7 +105,7 @@ class Trainer:
         scratch: Path | None = None,
     ) -> None:
         self.config = config
-        self.graph = graph
+        self.problem = problem
         self.model = model
         self.pipeline = pipeline
         self.loss = loss
@@ -117,7 +116,7 @@ class Trainer:
         self.progress = progress
         self.memory = memory
         self.scratch = scratch
-        self.metric = choose_metric(config, graph, ogb_metric(config.dataset))
+        self.metric = choose_metric(config, problem.data, ogb_metric(problem.data.name))
         self.optimizer = build_optimizer(config, model)
         self.scheduler = build_scheduler(config, self.optimizer, len(pipeline), self.metric in LOWER_IS_BETTER)
         self.statistics = RunningStatistics(model)
@@ -142,7 +141,7 @@ class Trainer:
                 done.epoch, done.step, done.loss_sum, done.loss_weight = epoch, 0, 0.0, 0.0
             self.append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds)
             text = f"epoch {epoch:>3}  loss {loss:.4f}"
-            if "val" in self.graph.splits and (epoch % self.config.eval_every == 0 or self._finished()):
+            if "val" in self.problem.data.splits and (epoch % self.config.eval_every == 0 or self._finished()):
                 text += f"  val {self.metric} {self._validate(epoch):.4f}"
             self.report.line(f"{text}  {time.perf_counter() - start:.2f} s")
             self.save()
@@ -170,10 +169,10 @@ class Trainer:
             release_buffers()
             self.report.end_epoch()
 
-    def _step(self, batch: Batch, clock: Clock) -> None:
+    def _step(self, batch: StepBatch, clock: Clock) -> None:
         batch = batch.to(self.world.device)
         with clock("forward"):
-            scores = self.model.forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
+            scores = self.problem.scores(self.model, batch)
             loss = self.loss(scores, batch.y) / batch.weight
         with clock("backward"):
             self.optimizer.zero_grad(set_to_none=True)
@@ -217,23 +216,25 @@ class Trainer:
         return all(bool(torch.isfinite(p.grad).all()) for p in self.model.parameters() if p.grad is not None)
 
     def evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
-        """Scores the present weights on whole splits, over all neighbours; each node counts once."""
+        """Scores the present weights on whole splits, over all neighbours; each node or graph counts once."""
         with self.memory.phase("evaluate"):
             return self._evaluate(splits)
 
     def _evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
-        graph, world = self.graph, self.world
-        scores = layerwise_inference(
-            self.model, graph.x, graph.indptr, graph.indices, world=world, scratch=self.scratch, device=world.device
-        )
+        data, world = self.problem.data, self.world
+        wanted = torch.cat([data.splits[split] for split in splits])
+        predict = self.problem.predictor(self.model, world, self.scratch, wanted=wanted)
         results = {}
         for split in splits:
-            nodes = graph.splits[split]
-            mine = nodes[share_of(len(nodes), world.rank, world.size)]
-            count = build_scores(graph)
-            count.update(scores[mine], graph.y[mine])
-            official = score_with_ogb(self.config.dataset, graph.y, scores, nodes, world)
-            results[split] = {**official, **count.compute(world)}
+            ids = data.splits[split]
+            mine = ids[share_of(len(ids), world.rank, world.size)]
+            scores, y = predict(mine), data.y[mine]
+            count = build_scores(data)
+            count.update(scores, y)
+            official = score_with_ogb(self.problem.data.name, y, scores, world)
+            found = count.compute(world)
+            found[f"num_{self.problem.unit}s"] = found.pop("num_nodes")  # what was scored, by its name
+            results[split] = {**official, **found}
         return results
 
     def _validate(self, epoch: int) -> float:
@@ -270,8 +271,8 @@ class Trainer:
 
     def _keep_weights(self, epoch: int) -> None:
         if self.run is not None:
-            weights = self.model.state_dict()
-            about = {"epoch": epoch, "in_channels": self.graph.num_features, "out_channels": self.graph.num_outputs}
+            weights, data = self.model.state_dict(), self.problem.data
+            about = {"epoch": epoch, "in_channels": data.num_features, "out_channels": data.num_outputs}
             save_checkpoint(self.run.path / "best.pt", {"model": weights, **about})
             words = {name: str(number) for name, number in about.items()}
             save_weights(self.run.path / "model.safetensors", weights, words)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.training.problem import Labelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +48,15 @@ class Loss:
         return None if self.class_weights is None else self.class_weights.double()[y]
 
 
-def build_loss(config: TrainConfig, graph: Graph) -> Loss:
-    """The loss of a graph's task.
+def build_loss(config: TrainConfig, data: Labelled) -> Loss:
+    """The loss of the task of a dataset.
 
-    Class weights are n / (K * n_c) for a class with n_c of the n training nodes and K classes among them, so that
-    their mean over the training nodes is one (King and Zeng, "Logistic regression in rare events data", 2001).
+    Class weights are n / (K * n_c) for a class with n_c of the n that are trained on and K classes among them, so that
+    their mean over these is one (King and Zeng, "Logistic regression in rare events data", 2001).
     """
     if not config.class_weights:
-        return Loss(graph.task)
-    counts = torch.bincount(graph.y[graph.splits["train"]], minlength=graph.num_classes).double()
+        return Loss(data.task)
+    counts = torch.bincount(data.y[data.splits["train"]], minlength=data.num_classes).double()
     found = counts > 0
     weights = torch.where(found, counts.sum() / (found.sum() * counts.clamp(min=1)), 0.0)
-    return Loss(graph.task, weights.float())
+    return Loss(data.task, weights.float())

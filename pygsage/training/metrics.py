@@ -17,9 +17,9 @@ from torchmetrics.functional.classification import (
 )
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
 from pygsage.distributed import World
 from pygsage.errors import ConfigError
+from pygsage.training.problem import Labelled
 
 _ROWS_AT_ONCE = 65_536  # bounds the memory of a metric over millions of nodes
 
@@ -34,14 +34,14 @@ class Scores(Protocol):
         """The scores over all ranks, the same on each; every rank has to call it, also one without nodes."""
 
 
-def build_scores(graph: Graph) -> Scores:
-    """The scores of a graph's task, with nothing counted yet."""
-    if graph.task == "classes":
-        return ClassificationScores(graph.num_classes)
-    return MultilabelScores(graph.num_outputs) if graph.task == "multilabel" else RegressionScores()
+def build_scores(data: Labelled) -> Scores:
+    """The scores of the task of a dataset, with nothing counted yet."""
+    if data.task == "classes":
+        return ClassificationScores(data.num_classes)
+    return MultilabelScores(data.num_outputs) if data.task == "multilabel" else RegressionScores()
 
 
-def choose_metric(config: TrainConfig, graph: Graph, ogb_metric: str | None = None) -> str:
+def choose_metric(config: TrainConfig, data: Labelled, ogb_metric: str | None = None) -> str:
     """The score that chooses the best epoch: `--metric`, or for `auto` the task's own.
 
     Args:
@@ -50,20 +50,20 @@ def choose_metric(config: TrainConfig, graph: Graph, ogb_metric: str | None = No
     Raises:
         ConfigError: when the task has no such score.
     """
-    ranking = ["rocauc", "ap"] if graph.num_classes == 2 else []
+    ranking = ["rocauc", "ap"] if data.num_classes == 2 else []
     known = {
         "classes": ["accuracy", "f1_micro", "f1_macro", *ranking, "loss"],
         "multilabel": ["rocauc", "ap", "f1_micro", "f1_macro", "loss"],
         "regression": ["rmse", "mae", "loss"],
-    }[graph.task]
+    }[data.task]
     if ogb_metric:
         known = [ogb_metric, *known]
     if config.metric == "auto":
         return known[0]
     if config.metric not in known:
-        labels = f"{graph.num_classes} classes" if graph.task == "classes" else f"the task {graph.task}"
+        labels = f"{data.num_classes} classes" if data.task == "classes" else f"the task {data.task}"
         raise ConfigError(
-            f"--metric is {config.metric}, and {graph.name} has {labels}; expected one of {', '.join(known)}."
+            f"--metric is {config.metric}, and {data.name} has {labels}; expected one of {', '.join(known)}."
         )
     return config.metric
 

@@ -1,18 +1,20 @@
-"""Scores or embeddings of nodes from a finished run."""
+"""Scores or embeddings of nodes or graphs from a finished run."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from pygsage.config import Split, TrainConfig
-from pygsage.data.open import graph_from_data, open_graph
+from pygsage.data.storage import choose_storage
+from pygsage.distributed import World
 from pygsage.errors import DatasetError, RunError
-from pygsage.nn.inference import layerwise_inference
 from pygsage.training.checkpoint import load_checkpoint, load_weights
-from pygsage.training.rank import build_model
+from pygsage.training.opening import open_problem
 from pygsage.training.run import BEST_KEYS, saved_config
 
 
@@ -56,18 +58,26 @@ def predict(
     how = {"offline": offline, "trust_pickle": trust_pickle}
     config = TrainConfig().with_values({**values, **moved, **how}, str(path / "config.yaml"))
     best = load_checkpoint(path / "best.pt", BEST_KEYS)
-    graph = open_graph(config) if data is None else graph_from_data(data, config)
-    if (best["in_channels"], best["out_channels"]) != (graph.num_features, graph.num_outputs):
-        raise RunError(
-            f"The run has {best['in_channels']} features and {best['out_channels']} outputs, the dataset now has "
-            f"{graph.num_features} and {graph.num_outputs}.",
-            "Use the dataset that the run was trained on.",
-        )
-    if split != "all" and split not in graph.splits:
-        raise DatasetError(
-            f"{graph.name} has no {split} nodes.", f"Choose --split from: all, {', '.join(graph.splits)}."
-        )
-    model = build_model(config, graph.num_features, graph.num_outputs)
-    load_weights(model, best["model"], path / "best.pt")
-    scores = layerwise_inference(model, graph.x, graph.indptr, graph.indices, last_hidden=embeddings)
-    return (scores if split == "all" else scores[graph.splits[split]]).numpy()
+    with ExitStack() as stack:
+        storage = choose_storage(config, 1, refuse=False) if data is None else None
+        problem = open_problem(config, stack, data, storage)
+        found = problem.data
+        if (best["in_channels"], best["out_channels"]) != (found.num_features, found.num_outputs):
+            raise RunError(
+                f"The run has {best['in_channels']} features and {best['out_channels']} outputs, the dataset now has "
+                f"{found.num_features} and {found.num_outputs}.",
+                "Use the dataset that the run was trained on.",
+            )
+        if split != "all" and split not in found.splits:
+            raise DatasetError(
+                f"{found.name} has no {split} {problem.unit}s.",
+                f"Choose --split from: all, {', '.join(found.splits)}.",
+            )
+        model = problem.build_model(config)
+        load_weights(model, best["model"], path / "best.pt")
+        ids = slice(None) if split == "all" else found.splits[split]
+        scratch = None
+        if storage is not None and storage.kind == "disk":
+            scratch = Path(stack.enter_context(TemporaryDirectory(prefix=".scratch-", dir=path)))
+        wanted = None if isinstance(ids, slice) else ids
+        return problem.predictor(model.eval(), World(), scratch, embeddings=embeddings, wanted=wanted)(ids).numpy()

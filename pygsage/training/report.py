@@ -24,7 +24,7 @@ class Report:
 
     def line(self, text: str) -> None:
         """Prints one line, above the bar when there is one."""
-        if not self._speaks:
+        if not self._speaks or not text:
             return
         if self._bar is not None:
             self._bar.clear()

@@ -40,7 +40,7 @@ class TrainResult:
 
     def sentence(self) -> str:
         """The last line a run prints: the test score and where the run lies."""
-        score = f"test {self.metric} {self.test[self.metric]:.4f}" if self.test else "no test nodes"
+        score = f"test {self.metric} {self.test[self.metric]:.4f}" if self.test else "no test split"
         if self.val:
             score += f" at epoch {self.best_epoch} (best on validation: {self.val[self.metric]:.4f})"
         return f"{score}; the run is in {self.run_dir}"

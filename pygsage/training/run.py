@@ -13,9 +13,10 @@ from typing import IO, Any
 
 import yaml
 
-from pygsage.config import TrainConfig, flag
+from pygsage.config import TrainConfig
 from pygsage.data.names import short_name
 from pygsage.errors import RunError
+from pygsage.spelling import flag
 from pygsage.training.checkpoint import load_checkpoint, write_atomically
 
 BEST_KEYS = ("model", "in_channels", "out_channels")

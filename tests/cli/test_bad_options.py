@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pygsage.cli.main import main
-from pygsage.config import TrainConfig, flag
+from pygsage.config import TrainConfig
+from pygsage.spelling import flag
 
 Refusal = Callable[..., str]
 TYPES = {f.name: str(f.type) for f in fields(TrainConfig)}
@@ -107,6 +108,10 @@ def test_a_file_that_is_none_is_refused(path: str, says: str, refusal: Refusal) 
     assert says in refusal("--config", path)
 
 
+def test_fanouts_with_spaces_are_told_with_commas(refusal: Refusal) -> None:
+    assert "Type --fanouts 5,5" in refusal("--fanouts", "5", "5", "--epochs", "1")
+
+
 FLAGS = [
     *[f"--{name} {text}" for name in ("epochs", "batch-size", "hidden", "eval-every") for text in ("0", "-1")],
     *[f"--{name} {text}" for name in ("max-steps", "patience", "sampler-threads", "procs") for text in ("0", "-3")],
@@ -118,6 +123,7 @@ FLAGS = [
     "--split random:0/.5/.5",
     *[f"--split {text}" for text in ("random:a/b/c", "random:-.1/.5/.5", "random:nan/.1/.1", "per-class:20")],
     "--split per-class:0/5",
+    *[f"--split {text}" for text in ("folds", "folds:2", "folds:2.5", "folds:10", "folds:10 --split-id 10")],
     *[f"--split {text}" for text in ("per-class:1.5/2", "per-class:a/b", "public:1", "half", "per-class:20/inf")],
     "--split-id -1",
     *[f"--gpus {text}" for text in ("many", "-1", "0,0", "1.5", "0,,1", "99", "0,99")],

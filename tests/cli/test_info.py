@@ -319,3 +319,19 @@ def test_a_store_is_described_and_verified(tmp_path: Path, capsys: pytest.Captur
     assert main(["info", str(tmp_path / "store")]) == 0  # opening costs the same for any number of graphs
     assert main(["info", str(tmp_path / "store"), "--verify"]) == 2
     assert "x.npy" in capsys.readouterr().err
+
+
+def test_many_graphs_are_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "digits-grid"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "graphs       1,797",
+        "nodes        115,008; 64 to 64 a graph, mean 64.0",
+        "features     3 (numbers)",
+        "labels       1,797 graphs, 10 classes",
+        "splits       train 1,078, val 360, test 359",
+    ):
+        assert line in text
+    assert main(["info", "digits-grid", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["num_graphs"], answer["sizes"]["edges"]["max"]) == (1797, 224)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import shutil
-import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -23,8 +21,6 @@ from torch_geometric.transforms import Constant
 from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.stored import StoredGraphs
 from pygsage.errors import DatasetError
-
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -128,38 +124,19 @@ def typed() -> list[HeteroData]:
     return graphs
 
 
-@cache
-def tu(name: str, folder: Path) -> list[Data]:
-    """A real TU dataset from the shared files."""
-    from torch_geometric.datasets import TUDataset
-
-    source, root = SHARED / "tu" / name, folder / name
-    if not source.is_dir() and not source.with_suffix(".zip").is_file():
-        pytest.skip(f"no tu/{name} among the shared data files")
-    if source.is_dir():
-        shutil.copytree(source / "raw", root / "raw")
-    else:
-        with zipfile.ZipFile(source.with_suffix(".zip")) as archive:
-            archive.extractall(folder / "unzipped")
-        (found,) = (folder / "unzipped").rglob(f"{name}_A.txt")
-        shutil.copytree(found.parent, root / "raw")
-    return [data.clone() for data in TUDataset(str(folder), name, use_node_attr=True)]
-
-
 SOURCES: dict[str, Callable[[Path], list[Any]]] = {
     "plain": lambda folder: plain(),
     "molecules": lambda folder: molecules(),
     "typed": lambda folder: typed(),
-    "MUTAG": lambda folder: tu("MUTAG", folder),
-    "ENZYMES": lambda folder: tu("ENZYMES", folder),
 }
 
 
-class DatasetContract:
-    """The promises. A subclass says how a store is opened, and with which class a dataset is made."""
+class ReadingContract:
+    """The promises of a dataset that is read. A subclass says by which class, from which backend, and which graphs."""
 
     backend = "columnar"
     kind: type[Any]
+    sources = SOURCES
 
     @pytest.fixture(params=SOURCES)
     def source(self, request: pytest.FixtureRequest) -> str:
@@ -169,7 +146,7 @@ class DatasetContract:
     def graphs(self, source: str, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         folder = tmp_path_factory.getbasetemp() / "sources"
         folder.mkdir(exist_ok=True)
-        return SOURCES[source](folder)
+        return self.sources[source](folder)
 
     @pytest.fixture
     def store(self, source: str, graphs: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -228,7 +205,7 @@ class DatasetContract:
 
     def test_batches_are_pygs(self, dataset: Any, graphs: list[Any]) -> None:
         n = len(graphs)
-        for ids in ([0], [3, 1, n - 1, 1], range(n), torch.tensor([7, 5])):
+        for ids in ([0], [3, 1, n - 1, 1], range(n - min(n, 150), n), torch.tensor([7, 5])):
             numbers = ids.tolist() if isinstance(ids, Tensor) else ids
             batch, expected = dataset.batch(ids), Batch.from_data_list([graphs[i] for i in numbers])
             assert_same_batch(batch, expected)
@@ -236,10 +213,11 @@ class DatasetContract:
                 assert_same(batch.get_example(0), graphs[numbers[0]])  # where PyG's own raises KeyError (C022)
             elif not isinstance(graphs[0], HeteroData):
                 assert_same(batch.get_example(0), expected.get_example(0))
+        dataset, graphs = dataset[-100:], graphs[-100:]
         whole = list(dataset.loader(16))
         assert_same_batch(whole[-1], Batch.from_data_list(graphs[len(whole) * 16 - 16 :]))
         drawn = [batch.num_graphs for batch in dataset.loader(16, shuffle=True, drop_last=True)]
-        assert drawn == [16] * (n // 16)
+        assert drawn == [16] * (len(graphs) // 16)
 
     def test_c070_an_index_that_is_not_there_is_an_index_error(self, dataset: Any, graphs: list[Any]) -> None:
         n = len(graphs)
@@ -280,8 +258,7 @@ class DatasetContract:
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
     def test_forked_workers(self, dataset: Any, graphs: list[Any]) -> None:
-        if len(graphs) > 100:
-            return
+        dataset, graphs = dataset[:24], graphs[:24]
         dataset[0]  # opened before
         for loader in (
             DataLoader(dataset, batch_size=7, num_workers=2, multiprocessing_context="fork"),
@@ -290,9 +267,10 @@ class DatasetContract:
             for number, batch in enumerate(loader):
                 assert_same(batch, Batch.from_data_list(graphs[7 * number : 7 * number + 7]))
 
+    @pytest.mark.filterwarnings("ignore:Found floating-point labels")
     def test_what_pyg_asks_of_a_dataset(self, dataset: Any, graphs: list[Any]) -> None:
         if isinstance(graphs[0], HeteroData):
-            assert dataset.num_node_features == {"paper": 4, "author": 0}
+            assert dataset.num_node_features == graphs[0].num_node_features
             return
 
         class Peer(InMemoryDataset):  # type: ignore[misc]
@@ -314,7 +292,9 @@ class DatasetContract:
         with pytest.raises(TypeError, match="root"):
             dataset.to_on_disk_dataset()
 
-    # A class that makes its graphs
+
+class DatasetContract(ReadingContract):
+    """Those, and the promises of a class that makes its graphs."""
 
     @pytest.fixture
     def made(self) -> type[Any]:

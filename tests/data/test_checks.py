@@ -211,7 +211,7 @@ def test_c029_c035_labels_of_another_length_are_refused(raw: Raw, length: int) -
 
 
 def test_c029_one_label_a_graph_is_recognised(raw: Raw) -> None:
-    refused(check_labels, raw(y=torch.tensor([1])), 6, said="One label for a whole graph is not trained yet")
+    refused(check_labels, raw(y=torch.tensor([1])), 6, said="Labels of whole graphs are learnt from many graphs")
     refused(check_labels, raw(y=torch.tensor(1)), 6, said="y is a single number")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +15,16 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
-from pygsage.data import store_writer
+from pygsage.data import attributes, convert, store_writer, streams
 from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.on_disk import OnDiskGraphs
 from pygsage.data.recipe import Recipe
 from pygsage.data.store import open_manifest
+from pygsage.data.streams import Stream
 from pygsage.errors import DatasetError, EnvironmentLimitError
-from tests.data.dataset_contract import SHARED, assert_same, molecules, plain, typed
+from pygsage.memory.machine import read_machine
+from tests.data.dataset_contract import assert_same, molecules, plain, typed
+from tests.data.real_datasets import SHARED
 
 
 class Collated(InMemoryDataset):  # type: ignore[misc]
@@ -183,12 +188,38 @@ def test_c062_a_conversion_keeps_no_graph(tmp_path: Path, monkeypatch: pytest.Mo
 
     def watch(num: int, num_bytes: int) -> None:
         nonlocal most
-        if num % 100 == 0:
-            most = max(most, process.memory_info().rss)
+        most = max(most, process.memory_info().rss)
 
     to_on_disk_dataset(stock, tmp_path / "store", progress=watch)
     assert (tmp_path / "store" / "x.npy").stat().st_size > 240 << 20
     assert most - before < 64 << 20
+
+
+@pytest.mark.parametrize("backend", ["columnar", "sqlite"])
+def test_one_large_graph_is_written_in_pieces(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(attributes, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(store_writer, "BUFFER_BYTES", 1000)
+    random = torch.Generator().manual_seed(0)
+    large = Data(
+        x=torch.randn(700, 3, generator=random),
+        edge_index=torch.randint(700, (2, 900), generator=random),
+        half=torch.randn(700, 2, generator=random).bfloat16(),
+        cube=torch.randn(700, 2, 2, generator=random),
+        wide=torch.randn(1, 5000, generator=random),
+        y=torch.tensor([1]),
+    )
+    small = Data(**{key: value[:1] if key != "edge_index" else value[:, :1] for key, value in large.to_dict().items()})
+    dataset = to_on_disk_dataset([small, large, small, large], tmp_path / "store", backend)
+    for found, expected in zip(dataset, [small, large, small, large], strict=True):
+        assert_same(found, expected)
+    dataset.verify()
+    if backend == "columnar":
+        monkeypatch.undo()
+        to_on_disk_dataset([small, large, small, large], tmp_path / "whole")
+        assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == sorted(os.listdir(tmp_path / "store"))
+        for path in (tmp_path / "whole").iterdir():
+            assert path.read_bytes() == (tmp_path / "store" / path.name).read_bytes()
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
@@ -207,17 +238,42 @@ def test_c027_what_is_worth_a_note_is_warned_of(tmp_path: Path) -> None:
     assert "user_index" in open_manifest(tmp_path / "store")["notes"][0]
 
 
+def test_what_it_takes_is_told_and_checked_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Mine(Recipe):
+        num_graphs = 1000
+
+        def graphs(self) -> Iterator[Data]:
+            for _ in range(1000):
+                yield Data(x=torch.zeros(256, 1))
+
+    to_on_disk_dataset(Mine(tmp_path), tmp_path / "store", log=True)
+    said = capsys.readouterr().err
+    assert "about 1007.8 KiB on disk" in said  # 1,000 x (256 x 4 + 8) bytes
+    assert "16.0 MiB of RAM" in said
+    little = dataclasses.replace(read_machine(), memory_available_bytes=1 << 20, memory_available_source="a test")
+    monkeypatch.setattr(convert, "read_machine", lambda: little)
+    with pytest.raises(EnvironmentLimitError, match=r"takes 16\.0 MiB of RAM; 1\.0 MiB is available \(a test\)"):
+        to_on_disk_dataset(molecules(), tmp_path / "other")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
+    for source in (Mine(tmp_path), molecules(), Collated(molecules())):
+        with pytest.raises(EnvironmentLimitError, match="graphs take about"):
+            to_on_disk_dataset(source, tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
 def test_a_disk_that_is_or_gets_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))  # type: ignore[attr-defined]
-        with pytest.raises(EnvironmentLimitError, match=r"40 graphs take about 0\.0 GiB; .* has 0\.0 GiB free"):
+        with pytest.raises(EnvironmentLimitError, match=r"40 graphs take about [\d.]+ KiB on disk; .* has 1 B free"):
             to_on_disk_dataset(molecules(), tmp_path / "store")
 
     def full(self: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_writer.Stream, "flush", full)
+        patch.setattr(Stream, "flush", full)
         with pytest.raises(DatasetError, match="cannot be written: No space left on device.*make room, and resume"):
             to_on_disk_dataset(molecules(), tmp_path / "store")
     assert not (tmp_path / "store").exists()

@@ -19,6 +19,7 @@ from pygsage.data.database import warn_of_network
 from pygsage.data.in_memory import InMemoryGraphs
 from pygsage.data.on_disk import OnDiskGraphs
 from pygsage.errors import DatasetError, EnvironmentLimitError
+from pygsage.memory.peak import release_free_memory, undroppable_bytes
 from tests.data.dataset_contract import DatasetContract, assert_same, molecules, plain
 
 
@@ -116,6 +117,21 @@ def test_c066_spawned_and_forkserver_workers_read_every_backend(tmp_path: Path) 
         loader = DataLoader(ConcatDataset(datasets), batch_size=9, num_workers=2, multiprocessing_context=method)
         for found, expected in zip(loader, (graphs + graphs[:3], graphs[3:] + graphs), strict=True):
             assert_same(found, Batch.from_data_list(expected))
+
+
+@pytest.mark.parametrize("backend", ["columnar", "sqlite"])
+def test_c046_reading_for_epochs_takes_no_more_memory(backend: str, tmp_path: Path) -> None:
+    graphs = (Data(x=torch.full((500, 64), float(i)), y=torch.tensor([i])) for i in range(150))  # 18 MiB
+    dataset = to_on_disk_dataset(graphs, tmp_path / "store", backend)
+    after = []
+    for _ in range(10):
+        for data in dataset:
+            assert float(data.x[-1, -1]) == int(data.y)
+        for batch in dataset.loader(50, shuffle=True):
+            assert batch.num_graphs == 50
+        release_free_memory()
+        after.append(undroppable_bytes())
+    assert after[-1] - after[1] < 4 << 20
 
 
 def test_c067_sqlite_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:

@@ -192,6 +192,16 @@ def test_c022_c023_the_number_of_nodes_may_be_all_there_is() -> None:
     assert schema_of(first, second).counts[0].rows == "a.nodes.slices"
 
 
+def test_c031_a_number_of_nodes_that_nothing_tells_is_refused() -> None:
+    data = HeteroData()
+    data["paper"].y = torch.ones(3)
+    data["paper", "cites", "paper"].edge_index = torch.zeros(2, 3, dtype=torch.int64)
+    with pytest.raises(DatasetError, match=r"Graph 0: nothing tells how many 'paper' nodes there are.*num_nodes = "):
+        schema_of(data)
+    data["paper"].num_nodes = 3
+    assert schema_of(data).counts[0].rows == 3
+
+
 def typed(*types: str, **more: Tensor) -> HeteroData:
     data = HeteroData()
     data["a"].x = torch.ones(2, 1)
@@ -243,3 +253,14 @@ def test_names_that_are_no_file_names() -> None:
     names = [column.name for column in schema_of(data).columns]
     assert len({name.lower() for name in names}) == len(names) == len(odd) + 2
     assert all(name.isascii() and "/" not in name and not name.startswith(".") for name in names)
+
+
+def test_c056_an_attribute_that_only_later_graphs_have_is_never_dropped() -> None:
+    intake = Intake()
+    intake.take(Data(x=torch.ones(2, 1)))
+    for _ in range(2):
+        with pytest.raises(DatasetError, match="Graph 1 has y, which no graph before has.*missing='keep'"):
+            intake.take(Data(x=torch.ones(2, 1), y=torch.tensor([1])))
+    assert [c.key for c in intake.finish().columns] == ["x"]
+    kept = schema_of(Data(x=torch.ones(2, 1)), Data(x=torch.ones(2, 1), y=torch.tensor([1])), missing="keep")
+    assert [(c.key, c.optional) for c in kept.columns] == [("x", False), ("y", True)]

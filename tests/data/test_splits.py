@@ -16,6 +16,7 @@ from pygsage.data.raw import RawGraph
 from pygsage.data.splits import (
     check_splits,
     count_public_splits,
+    fold_splits,
     per_class_splits,
     public_splits,
     random_splits,
@@ -219,3 +220,18 @@ def test_a_class_too_small_for_per_class_is_named(raw: Raw) -> None:
     y = torch.tensor([0] * 10 + [1] * 4)
     with pytest.raises(DatasetError, match="class 1 has 4 nodes; expected at least 5 of each class"):
         per_class_splits(raw(), y, 2, 3, 0)
+
+
+@pytest.mark.parametrize("num_folds", [3, 10])
+def test_folds_test_each_once_and_share_out_the_classes(raw: Raw, num_folds: int) -> None:
+    y = torch.tensor([-1, *(number % 3 // 2 for number in range(100))])
+    folds = [fold_splits(raw(), y, num_folds, fold, seed=4) for fold in range(num_folds)]
+    assert torch.cat([fold["test"] for fold in folds]).sort().values.tolist() == list(range(1, 101))
+    for fold, splits in enumerate(folds):
+        assert torch.cat(list(splits.values())).sort().values.tolist() == list(range(1, 101))
+        assert torch.equal(splits["val"], folds[(fold + 1) % num_folds]["test"])
+        counts = y[splits["test"]].bincount(minlength=2)
+        assert (counts - torch.tensor([67, 33]) / num_folds).abs().max() < 1
+    assert not torch.equal(folds[0]["test"], fold_splits(raw(), y, num_folds, 0, seed=5)["test"])
+    with pytest.raises(DatasetError, match="has 100 nodes with a label; expected at least 101, one a fold"):
+        fold_splits(raw(), y, 101, 0, seed=4)

@@ -23,10 +23,9 @@ from pygsage.data import store_writer
 from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.database import open_database
 from pygsage.data.derive import select
-from pygsage.data.ragged import Rows, gather, pointers
 from pygsage.data.store import ColumnStore, is_store, open_manifest
 from pygsage.data.store_writer import GraphWriter, manifest_checksum
-from pygsage.data.streams import HEADER_BYTES, header
+from pygsage.data.streams import HEADER_BYTES, Stream, header
 from pygsage.errors import DatasetError
 from tests.data.dataset_contract import assert_same, plain, typed
 
@@ -70,15 +69,6 @@ def test_headers_are_numpys(shape: list[int], dtype: str) -> None:
     assert np.lib.format.read_magic(file) == (1, 0)
     assert np.lib.format.read_array_header_1_0(file) == (tuple(shape), False, np.dtype(dtype))
     assert file.read() == b""
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.data())
-def test_gather_joins_the_rows_of_any_graphs(lengths: list[int], data: st.DataObject) -> None:
-    rows = Rows(pointers(np.array(lengths)), len(lengths))
-    array = np.arange(2 * rows.total).reshape(-1, 2)
-    ids = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=9)), dtype=np.int64)
-    expected = [array[slice(*rows.span(int(i)))] for i in ids]
-    assert np.array_equal(gather(array, *rows.spans(ids)), np.concatenate([array[:0], *expected]))
 
 
 @pytest.mark.parametrize("graphs", [plain, typed])
@@ -136,7 +126,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
     for name in ("replace", "truncate"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
     monkeypatch.setattr(Path, "unlink", counted(Path.unlink))
-    monkeypatch.setattr(store_writer.Stream, "flush", counted(store_writer.Stream.flush))
+    monkeypatch.setattr(Stream, "flush", counted(Stream.flush))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

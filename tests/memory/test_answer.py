@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pygsage.config import TrainConfig, parse_size
+from pygsage.config import TrainConfig
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.answer import answer, gpus_of_driver
 from pygsage.memory.machine import read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.shapes import shape_from_numbers
+from pygsage.spelling import parse_size
 
 MIB = 1 << 20
 MACHINE = replace(read_machine(), memory_available_bytes=4_096 * MIB, num_cores=4, disk_free_bytes=1 << 50)

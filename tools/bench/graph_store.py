@@ -1,8 +1,9 @@
 """Reading many small graphs, ours against PyG's datasets: `python tools/bench/graph_store.py --graphs 100000`.
 
-Graphs of 30 nodes, 64 edges and 16 features; one thread, warm, random order; figures are graphs per CPU second, the
-median of several rounds. Peers: PyG's OnDiskDataset on SQLite, with a schema (row by row, and by its multi_get) and
-without, and PyG's InMemoryDataset with its DataLoader. The reads of a peer are joined by Batch.from_data_list.
+Graphs of 30 nodes, 64 edges and 16 features, with --varied of 20 to 40 nodes and 44 to 84 edges; one thread, warm,
+random order; figures are graphs per CPU second, the median of several rounds. Peers: PyG's OnDiskDataset on SQLite,
+with a schema (row by row, and by its multi_get) and without, and PyG's InMemoryDataset with its DataLoader. The reads
+of a peer are joined by Batch.from_data_list.
 """
 
 from __future__ import annotations
@@ -39,10 +40,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--varied", action="store_true", help="graphs that differ in size")
     parser.add_argument("--folder", default=None, help="where the stores are made (default: the system's)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(_hardware(options), flush=True)
+    about = "about " if options.varied else ""
+    shape = f"{options.graphs:,} graphs of {about}{NODES} nodes, {EDGES} edges, {FEATURES} features"
+    print(
+        f"{hardware()}\n{shape}; {options.reads:,} reads, batches of {options.batch_size}, seed {options.seed}",
+        flush=True,
+    )
     folder = Path(tempfile.mkdtemp(prefix="graph-store-", dir=options.folder))
     try:
         _compare(options, folder)
@@ -51,7 +58,7 @@ def main() -> None:
 
 
 def _compare(options: argparse.Namespace, folder: Path) -> None:
-    stock = Collated(options.graphs, options.seed)
+    stock = Collated(options.graphs, options.seed, options.varied)
     ours = {}
     for backend in ("columnar", "sqlite"):
         begin, begin_cpu = time.perf_counter(), time.process_time()
@@ -139,16 +146,25 @@ def _fresh(stock: Any, read: Callable[[], None]) -> Callable[[], None]:
 class Collated(InMemoryDataset):  # type: ignore[misc]
     """PyG's dataset in memory, of random graphs."""
 
-    def __init__(self, num_graphs: int, seed: int) -> None:
+    def __init__(self, num_graphs: int, seed: int, varied: bool = False) -> None:
         super().__init__(None)
         random = torch.Generator().manual_seed(seed)
+        nodes, edges = torch.full((num_graphs,), NODES), torch.full((num_graphs,), EDGES)
+        if varied:
+            more = torch.randint(-10, 11, (num_graphs,), generator=random)
+            nodes, edges = nodes + more, edges + 2 * more
+        self.slices = {"x": _begins(nodes), "edge_index": _begins(edges), "y": torch.arange(num_graphs + 1)}
+        num_nodes, num_edges = int(nodes.sum()), int(edges.sum())
+        ends = torch.rand(2, num_edges, generator=random) * nodes.repeat_interleave(edges)
         self._data = Data(
-            x=torch.randn(num_graphs * NODES, FEATURES, generator=random),
-            edge_index=torch.randint(NODES, (2, num_graphs * EDGES), generator=random),
+            x=torch.randn(num_nodes, FEATURES, generator=random),
+            edge_index=ends.long(),
             y=torch.randint(2, (num_graphs,), generator=random),
         )
-        every = torch.arange(num_graphs + 1)
-        self.slices = {"x": every * NODES, "edge_index": every * EDGES, "y": every}
+
+
+def _begins(lengths: torch.Tensor) -> torch.Tensor:
+    return torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
 
 
 class WithSchema(OnDiskDataset):  # type: ignore[misc]
@@ -188,18 +204,13 @@ class WithoutSchema(OnDiskDataset):  # type: ignore[misc]
     process = WithSchema.process
 
 
-def _hardware(options: argparse.Namespace) -> str:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
+def hardware() -> str:
+    """Processor and versions."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    model = names[0].partition(":")[2].strip() if names else platform.machine()
     versions = f"torch {torch.__version__}, PyG {torch_geometric.__version__}, NumPy {np.__version__}"
-    shape = f"{options.graphs:,} graphs of {NODES} nodes, {EDGES} edges, {FEATURES} features"
-    versions += f", Python {platform.python_version()}"
     return (
-        f"{model}, {os.cpu_count()} CPUs; pygsage {pygsage.__version__}, {versions}\n"
-        f"{shape}; {options.reads:,} reads, batches of {options.batch_size}, seed {options.seed}"
+        f"{model}, {os.cpu_count()} CPUs; pygsage {pygsage.__version__}, {versions}, Python {platform.python_version()}"
     )
 
 

@@ -21,15 +21,16 @@ from pathlib import Path
 
 import torch
 
-from pygsage.config import TrainConfig, parse_fanouts
+from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.native.memory import prefer_huge_pages
-from pygsage.sampling.pipeline import BatchPipeline
+from pygsage.sampling.pipeline import NodeBatches
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler
+from pygsage.spelling import parse_fanouts
 from pygsage.training.losses import build_loss
+from pygsage.training.nodes import sage
 from pygsage.training.optimizers import build_optimizer
-from pygsage.training.rank import build_model
 
 
 def resident(graph: Graph, huge_pages: bool) -> Graph:
@@ -43,42 +44,43 @@ def resident(graph: Graph, huge_pages: bool) -> Graph:
 
 def measure(graph: Graph, config: TrainConfig, warm_up: int, steps: int) -> dict[str, float]:
     """Median milliseconds of CPU by phase, and what a batch holds."""
-    model = build_model(config, graph.num_features, graph.num_outputs)
+    torch.manual_seed(config.seed)
+    model = sage(config, graph.num_features, graph.num_outputs)
     optimizer, loss_of, seeds = build_optimizer(config, model), build_loss(config, graph), graph.splits["train"]
     shards = DistributedSeedSampler(len(seeds), config.batch_size, rank=0, num_ranks=1, seed=config.seed)
     sampler = NeighborSampler(graph, config.fanouts, config.seed)
     taken: dict[str, list[float]] = defaultdict(list)
     loss = torch.zeros(())
     dtype = torch.bfloat16 if config.precision == "bf16" else None
-    with BatchPipeline(graph, seeds, sampler, shards, aggr=config.aggr, dtype=dtype) as pipeline:
-        parts = shards.shards(epoch=0)
-        for step in range(warm_up + steps):
-            part = next(parts)
-            at = [time.process_time()]
-            batch = pipeline.prepare(part, 0)
-            at.append(time.process_time())
-            scores = model.forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
-            loss = loss_of(scores, batch.y) / batch.weight
-            at.append(time.process_time())
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            at.append(time.process_time())
-            optimizer.step()
-            at.append(time.process_time())
-            if step < warm_up:
-                continue
-            prepared, forward, backward, updated = (after - before for before, after in pairwise(at))
-            sample = prepared * batch.seconds["sample"] / sum(batch.seconds.values())
-            for phase, seconds in {
-                "sample": sample,
-                "gather": prepared - sample,
-                "forward": forward,
-                "backward": backward,
-                "optimizer": updated,
-                "step": at[-1] - at[0],
-            }.items():
-                taken[phase].append(seconds * 1e3)
-            del batch
+    make = NodeBatches(graph, seeds, sampler, None, config.aggr, dtype)
+    parts = shards.shards(epoch=0)
+    for step in range(warm_up + steps):
+        part = next(parts)
+        at = [time.process_time()]
+        batch = make(part, 0)
+        at.append(time.process_time())
+        scores = model.forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
+        loss = loss_of(scores, batch.y) / batch.weight
+        at.append(time.process_time())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        at.append(time.process_time())
+        optimizer.step()
+        at.append(time.process_time())
+        if step < warm_up:
+            continue
+        prepared, forward, backward, updated = (after - before for before, after in pairwise(at))
+        sample = prepared * batch.seconds["sample"] / sum(batch.seconds.values())
+        for phase, seconds in {
+            "sample": sample,
+            "gather": prepared - sample,
+            "forward": forward,
+            "backward": backward,
+            "optimizer": updated,
+            "step": at[-1] - at[0],
+        }.items():
+            taken[phase].append(seconds * 1e3)
+        del batch
     return {phase: round(statistics.median(times), 2) for phase, times in taken.items()} | {
         "loss": float(loss.detach())
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pygsage.data.sources.npz_members import made
 from pygsage.errors import DatasetError
 
 _CHUNK_VALUES = 1 << 22
@@ -18,10 +19,13 @@ _TABLE = "a whole table of numbers, packed by gzip"
 _AGAIN = "If it was cut short on its way here, fetch it again."
 
 
-def read_table(path: Path, num_rows: int | None = None, *, dtype: Any = None) -> np.ndarray:
+def read_table(
+    path: Path, num_rows: int | None = None, *, dtype: Any = None, scratch: Path | None = None
+) -> np.ndarray:
     """All of a file, `[rows, columns]`; one array and one piece of 4M values are all that it holds at a time.
 
     Args:
+        scratch: A folder; where the number of rows and the dtype are told, the array is mapped from a file there.
         num_rows: How many rows there have to be; None for any number.
         dtype: int64, or float32, where empty cells and `nan` are NaN; None for int64 if all are whole, else float32.
 
@@ -34,7 +38,9 @@ def read_table(path: Path, num_rows: int | None = None, *, dtype: Any = None) ->
         if dtype is not None and np.issubdtype(dtype, np.integer):
             piece = _whole(path, start, piece)
         if start == 0:
-            table = np.empty((num_rows or len(piece), piece.shape[1]), dtype or _kind(piece))
+            place = scratch if num_rows and dtype is not None else None
+            kind = np.dtype(_kind(piece) if dtype is None else dtype)
+            table = made(place, path.name, kind, (num_rows or len(piece), piece.shape[1]))
         elif dtype is None and table.dtype == np.int64 and piece.dtype.kind == "f":
             table = table.astype(np.float32)
         have = start + len(piece)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from difflib import get_close_matches
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from pygsage.data.names import Reference
 from pygsage.data.raw import RawGraph
+from pygsage.data.sources.npz_members import made, read_member
 from pygsage.data.take import SPLIT_KEYS, raw_from_mapping
 from pygsage.errors import DatasetError
 
@@ -18,10 +20,15 @@ _NEEDED = ("x", "edge_index", "y")
 _OPTIONAL = ("node_id",)
 _UNUSED = ("edge_attr", "edge_weight")
 _WRITE_IT = "Write it with numpy.savez."
+_CHUNK_COLUMNS = 1 << 20
 
 
-def read_npz(reference: Reference) -> RawGraph:
+def read_npz(reference: Reference, scratch: Path | None = None) -> RawGraph:
     """Reads the arrays that are needed, one at a time; the others are not touched.
+
+    Args:
+        scratch: A folder, for arrays that may not fit in RAM: they are mapped where they lie in the file, or, if
+            they are packed, unpacked to files there.
 
     Raises:
         DatasetError: when the file is no `.npz`, is cut short, lacks an array, or holds pickled ones.
@@ -34,7 +41,7 @@ def read_npz(reference: Reference) -> RawGraph:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             notes = _check_keys(path, file.files)
             keys = (*_NEEDED, *SPLIT_KEYS, *_OPTIONAL)
-            arrays = {key: _read(path, file, key) for key in keys if key in file.files}
+            arrays = {key: _read(path, file, key, scratch) for key in keys if key in file.files}
     except DatasetError:
         raise
     except OSError as error:
@@ -46,9 +53,9 @@ def read_npz(reference: Reference) -> RawGraph:
     return raw
 
 
-def _read(path: str, file: np.lib.npyio.NpzFile, key: str) -> Tensor:
+def _read(path: str, file: np.lib.npyio.NpzFile, key: str, scratch: Path | None) -> Tensor:
     try:
-        array = file[key]
+        array = file[key] if scratch is None else read_member(Path(path), key, scratch)
     except MemoryError as error:
         raise DatasetError(
             f"{path}: {key} does not fit in memory ({_sentence(error)}); expected an array that does."
@@ -56,7 +63,7 @@ def _read(path: str, file: np.lib.npyio.NpzFile, key: str) -> Tensor:
     except OSError:
         raise
     except Exception as error:  # zipfile and numpy raise many kinds for damaged files
-        if "allow_pickle" not in str(error):
+        if not any(words in str(error) for words in ("allow_pickle", "Python objects")):
             raise _damaged(path, key, _sentence(error)) from None
         raise DatasetError(
             f"{path}: {key} is an array of Python objects, which can run code when it is read; expected numbers.",
@@ -64,11 +71,15 @@ def _read(path: str, file: np.lib.npyio.NpzFile, key: str) -> Tensor:
         ) from None
     if not isinstance(array, np.ndarray):  # numpy hands out the bytes of what is no .npy
         raise _damaged(path, key, "it is no .npy")
-    return to_tensor(path, key, array)
+    return to_tensor(path, key, array, scratch)
 
 
-def to_tensor(path: str, key: str, array: np.ndarray) -> Tensor:
-    """A tensor on the array's memory where torch knows its dtype, else on a copy of a wider one."""
+def to_tensor(path: str, key: str, array: np.ndarray, scratch: Path | None = None) -> Tensor:
+    """A tensor on the array's memory where torch knows its dtype, else on a copy of a wider one.
+
+    Args:
+        scratch: A folder where such a copy is mapped from; None to have it in RAM.
+    """
     kind, width = array.dtype.kind, array.dtype.itemsize
     if kind not in "biuf":
         what = "text" if kind in "US" else f"of dtype {array.dtype}"
@@ -76,10 +87,19 @@ def to_tensor(path: str, key: str, array: np.ndarray) -> Tensor:
     if kind == "u" and width > 1:
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
             raise DatasetError(f"{path}: {key} holds {int(array.max())}; expected numbers that int64 can hold.")
-        array = array.astype(np.int64)
+        array = _cast(array, np.dtype(np.int64), key, scratch)
     elif kind == "f" and width > 8:
-        array = array.astype(np.float64)
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        array = _cast(array, np.dtype(np.float64), key, scratch)
+    return torch.from_numpy(_cast(array, array.dtype.newbyteorder("="), key, scratch))
+
+
+def _cast(array: np.ndarray, dtype: np.dtype, key: str, scratch: Path | None) -> np.ndarray:
+    if array.dtype == dtype or scratch is None or array.ndim == 0:
+        return array.astype(dtype, copy=False)
+    cast = made(scratch, f"{key}-{dtype.name}", dtype, array.shape)
+    for start in range(0, array.shape[-1], _CHUNK_COLUMNS):
+        cast[..., start : start + _CHUNK_COLUMNS] = array[..., start : start + _CHUNK_COLUMNS]
+    return cast
 
 
 def _numbers_for(key: str) -> str:

@@ -13,10 +13,13 @@ _CHUNK_BYTES = 1 << 24
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member: then its name and extra field, whose lengths these are
 
 
-def read_member(path: Path, key: str) -> np.ndarray:
+def read_member(path: Path, key: str, scratch: Path | None = None) -> np.ndarray:
     """One array of an `.npz`: copy-on-write on the file if it is stored as it is, else in RAM, never twice.
 
-    float16 and float64 that have to be unpacked are made float32 on the way.
+    float16 and float64 that have to be unpacked in RAM are made float32 on the way.
+
+    Args:
+        scratch: A folder; what has to be unpacked is mapped from a file there instead.
 
     Raises:
         KeyError: when there is no such array.
@@ -37,7 +40,17 @@ def read_member(path: Path, key: str) -> np.ndarray:
                 start = _start(path, member) + header_bytes
                 order: Any = "F" if fortran_order else "C"
                 return np.memmap(path, dtype, "c", offset=start, shape=shape, order=order)
-            return _unpack(file, shape, dtype, fortran_order)
+            narrowed = scratch is None and dtype.kind == "f" and dtype.itemsize != 4
+            flat = made(scratch, key, np.dtype(np.float32) if narrowed else dtype, (int(np.prod(shape)),))
+            _unpack(file, flat, dtype)
+            return flat.reshape(shape, order="F" if fortran_order else "C")
+
+
+def made(scratch: Path | None, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """A new array: in RAM, or mapped from a new file in the folder `scratch`."""
+    if scratch is None or 0 in shape:
+        return np.empty(shape, dtype)
+    return np.lib.format.open_memmap(scratch / f"{name}.npy", "w+", dtype, shape)
 
 
 def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -54,9 +67,7 @@ def _start(path: Path, member: zipfile.ZipInfo) -> int:
     return member.header_offset + _LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)
 
 
-def _unpack(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, fortran_order: bool) -> np.ndarray:
-    narrow = dtype.kind == "f" and dtype.itemsize != 4
-    flat = np.empty(int(np.prod(shape)), np.dtype(np.float32) if narrow else dtype)
+def _unpack(file: IO[bytes], flat: np.ndarray, dtype: np.dtype) -> None:
     step = max(1, _CHUNK_BYTES // dtype.itemsize)
     for start in range(0, len(flat), step):
         count = min(step, len(flat) - start)
@@ -66,4 +77,3 @@ def _unpack(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype, fortran_or
         flat[start : start + count] = np.frombuffer(piece, dtype)
     if file.read(1):  # makes zipfile compare the checksum
         raise ValueError("it is longer than its header says")
-    return flat.reshape(shape, order="F" if fortran_order else "C")

@@ -20,14 +20,16 @@ from pygsage.data.sources.csv_gz import read_pieces, read_table
 from pygsage.data.sources.download import download, extract, made_folder
 from pygsage.data.sources.foreign import sentence
 from pygsage.data.sources.npz import to_tensor
-from pygsage.data.sources.npz_members import read_member
+from pygsage.data.sources.npz_members import made, read_member
 from pygsage.errors import DatasetError
 
 _AGAIN = "Fetch it again."
 _SPLIT_FILES = {"train_idx": "train.csv.gz", "val_idx": "valid.csv.gz", "test_idx": "test.csv.gz"}
 
 
-def read_ogb(reference: Reference, root: str | None, *, offline: bool, quiet: bool) -> RawGraph:
+def read_ogb(
+    reference: Reference, root: str | None, *, offline: bool, quiet: bool, scratch: Path | None = None
+) -> RawGraph:
     """Reads `ROOT/ogbn_NAME_pyg` if it is there, else `ROOT/ogbn_NAME`, which is downloaded first if it is missing.
 
     Edges come in the order of OGB's own loaders, with the reverse of each after it where OGB's table says so. x is
@@ -39,6 +41,7 @@ def read_ogb(reference: Reference, root: str | None, *, offline: bool, quiet: bo
         root: None for `pygsage/ogb` in the user's cache.
         offline: Refuse instead of downloading.
         quiet: Show no progress of a download.
+        scratch: A folder, for arrays that may not fit in RAM: what cannot be mapped where it lies is unpacked there.
 
     Raises:
         DatasetError: when the files are missing, cut short or malformed, or cannot be downloaded.
@@ -48,7 +51,7 @@ def read_ogb(reference: Reference, root: str | None, *, offline: bool, quiet: bo
     """
     entry = ogb_entry(reference.text)
     layout = _layout(entry)
-    folder = _find(entry, _root(root, entry), offline, quiet)
+    folder = find_folder(entry, root, offline, quiet)
     missing = [name for name in layout.files() if not (folder / name).is_file()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -57,11 +60,12 @@ def read_ogb(reference: Reference, root: str | None, *, offline: bool, quiet: bo
             f"Give the folder that has all of it with --root DIR, or move {folder} away: it is then downloaded anew.",
         )
     try:
-        x, edge_index, y = _read_binary(folder) if entry.is_binary else _read_csv(folder, layout, entry)
+        read = _read_binary(folder, scratch) if entry.is_binary else _read_csv(folder, layout, entry, scratch)
+        x, edge_index, y = read
     except MemoryError as error:
         raise DatasetError(f"{folder} does not fit in memory ({error}); expected arrays that do.") from None
     _check_targets(folder / layout.y, y, entry)
-    splits = {key: _read_split(folder / layout.split / name) for key, name in _SPLIT_FILES.items()}
+    splits = {key: read_split(folder / layout.split / name) for key, name in _SPLIT_FILES.items()}
     notes = []
     if not (folder / entry.release_file).is_file():
         notes.append(f"{folder} has no {entry.release_file}: its files may be of another version.")
@@ -129,7 +133,13 @@ def _root(root: str | None, entry: OgbEntry) -> Path:
     return path
 
 
-def _find(entry: OgbEntry, root: Path, offline: bool, quiet: bool) -> Path:
+def find_folder(entry: OgbEntry, given_root: str | None, offline: bool, quiet: bool) -> Path:
+    """The dataset's folder, downloaded first if it is missing.
+
+    Raises:
+        DatasetError: when it is not there and cannot be downloaded.
+    """
+    root = _root(given_root, entry)
     for name in (f"{entry.folder}_pyg", entry.folder):
         if (root / name).is_dir():
             return root / name
@@ -184,11 +194,11 @@ def _download(url: str, target: Path, quiet: bool) -> None:
         download(url, target, progress=show)
 
 
-def _read_csv(folder: Path, layout: _Layout, entry: OgbEntry) -> tuple[Tensor, Tensor, Tensor]:
+def _read_csv(folder: Path, layout: _Layout, entry: OgbEntry, scratch: Path | None) -> tuple[Tensor, Tensor, Tensor]:
     num_nodes = _read_count(folder / layout.num_nodes, column="paper" if entry.is_hetero else None)
     num_edges = _read_count(folder / layout.num_edges)
     copies = 2 if entry.add_inverse_edge else 1
-    edges = np.empty((2, copies * num_edges), dtype=np.int64)
+    edges = made(scratch, "edge_index", np.dtype(np.int64), (2, copies * num_edges))
     have = 0
     path = folder / layout.edges
     for start, piece in read_pieces(path) if num_edges else ():
@@ -204,7 +214,7 @@ def _read_csv(folder: Path, layout: _Layout, entry: OgbEntry) -> tuple[Tensor, T
         raise DatasetError(f"{path} has {have} rows; expected {num_edges}.", "It may be cut short: fetch it again.")
     y = read_table(folder / layout.y, num_nodes)
     if layout.x:
-        x = read_table(folder / layout.x, num_nodes, dtype=np.float32)
+        x = read_table(folder / layout.x, num_nodes, dtype=np.float32, scratch=scratch)
     else:
         x = _mean_of_edges(folder / layout.edge_attr, edges[:, ::copies], num_nodes)
     return torch.from_numpy(x), torch.from_numpy(edges), torch.from_numpy(y)
@@ -214,7 +224,8 @@ def _mean_of_edges(path: Path, edges: np.ndarray, num_nodes: int) -> np.ndarray:
     """The mean of the features of the edges at each node, both ends of an edge alike; zero where there is none."""
     if edges.size and not (edges.min() >= 0 and edges.max() < num_nodes):
         raise DatasetError(f"{path.with_name('edge.csv.gz')} holds ids beyond the {num_nodes} nodes; expected none.")
-    degree = np.bincount(edges.ravel(), minlength=num_nodes).clip(min=1)
+    counts = [np.bincount(ends, minlength=num_nodes) for ends in edges]
+    degree = (counts[0] + counts[1]).clip(min=1)
     sums = np.zeros((num_nodes, 0))
     have = 0
     for start, piece in read_pieces(path) if edges.size else ():
@@ -247,7 +258,7 @@ def _read_count(path: Path, column: str | None = None) -> int:
                 f"{path} cannot be read ({sentence(error)}); expected a table with a column {column}.", _AGAIN
             ) from None
     if table.shape != (1, 1):
-        raise DatasetError(f"{path} counts {len(table)} graphs; expected one: many graphs are not trained yet.")
+        raise DatasetError(f"{path} counts {len(table)} graphs; expected one.")
     if table[0, 0] < 0:
         raise DatasetError(f"{path} counts {table[0, 0]}; expected a number from 0.", _AGAIN)
     return int(table[0, 0])
@@ -267,28 +278,33 @@ def _check_targets(path: Path, y: Tensor, entry: OgbEntry) -> None:
             )
 
 
-def _read_split(path: Path) -> Tensor:
+def read_split(path: Path) -> Tensor:
+    """The ids of a split's file, int64 [n].
+
+    Raises:
+        DatasetError: when it is no table of one column of whole numbers.
+    """
     table = read_table(path, dtype=np.int64)
     if table.shape[1] != 1:
-        raise DatasetError(f"{path} has {table.shape[1]} columns; expected one node id a row.")
+        raise DatasetError(f"{path} has {table.shape[1]} columns; expected one number a row.")
     return torch.from_numpy(table[:, 0])
 
 
-def _read_binary(folder: Path) -> tuple[Tensor, Tensor, Tensor]:
+def _read_binary(folder: Path, scratch: Path | None) -> tuple[Tensor, Tensor, Tensor]:
     data, labels = folder / "raw" / "data.npz", folder / "raw" / "node-label.npz"
     num_nodes, num_edges = (_read_array(data, f"num_{what}_list").flatten().tolist() for what in ("nodes", "edges"))
     if len(num_nodes) != 1 or len(num_edges) != 1:
-        raise DatasetError(f"{data} holds {len(num_nodes)} graphs; expected one: many graphs are not trained yet.")
-    x, edge_index = _read_array(data, "node_feat"), _read_array(data, "edge_index")
+        raise DatasetError(f"{data} holds {len(num_nodes)} graphs; expected one.")
+    x, edge_index = _read_array(data, "node_feat", scratch), _read_array(data, "edge_index", scratch)
     for key, size, expected in (("node_feat", len(x), num_nodes[0]), ("edge_index", edge_index.size(-1), num_edges[0])):
         if size != expected:
             raise DatasetError(f"{data}: {key} has {size} entries and its list says {expected}; expected the same.")
     return x, edge_index, _read_array(labels, "node_label")
 
 
-def _read_array(path: Path, key: str) -> Tensor:
+def _read_array(path: Path, key: str, scratch: Path | None = None) -> Tensor:
     try:
-        array = read_member(path, key)
+        array = read_member(path, key, scratch)
     except KeyError:
         raise DatasetError(f"{path} has no {key}; expected it.", _AGAIN) from None
     except MemoryError:
@@ -300,4 +316,4 @@ def _read_array(path: Path, key: str) -> Tensor:
         raise DatasetError(found, _AGAIN) from None
     if array.ndim == 0:
         raise DatasetError(f"{path}: {key} is a single number; expected an array.")
-    return to_tensor(str(path), key, array)
+    return to_tensor(str(path), key, array, scratch)

@@ -18,7 +18,7 @@ from pygsage.data.names import Reference
 from pygsage.data.raw import RawGraph
 from pygsage.data.sources.download import made_folder
 from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
-from pygsage.data.take import raw_from_data
+from pygsage.data.take import ManyGraphs, raw_from_data
 from pygsage.errors import DatasetError, PygsageError
 
 _NODE_CLASSES = "such as Planetoid, Amazon, Coauthor, WebKB, Reddit, Flickr, WikiCS"
@@ -28,9 +28,12 @@ def read_pyg(reference: Reference, root: str | None, *, offline: bool) -> RawGra
     """Builds `torch_geometric.datasets.CLASS(root, name)` and takes its only graph.
 
     Raises:
+        ManyGraphs: when there are several, with the dataset.
         DatasetError: as `open_pyg`; also when it holds anything but one graph with node labels.
     """
     dataset, data = open_pyg(reference, root, offline=offline)
+    if len(dataset) > 1:
+        raise ManyGraphs(f"{reference.text} holds {len(dataset)} graphs; expected one graph with node labels.", dataset)
     return raw_from_data(reference.text, reference.text, data, len(dataset))
 
 

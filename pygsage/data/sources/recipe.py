@@ -14,14 +14,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torch import Tensor
+
 from pygsage.data.names import Reference
 from pygsage.data.raw import RawGraph
 from pygsage.data.recipe import Recipe
 from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
-from pygsage.data.take import raw_from_data
+from pygsage.data.take import ManyGraphs, raw_from_data
 from pygsage.errors import DatasetError, PygsageError
 
 _MODULE = "pygsage_recipe"
+_ONE = "expected one graph with node labels"
 _EXPECTED = "expected a class that derives from pygsage.Recipe"
 
 
@@ -32,13 +35,15 @@ def read_recipe(reference: Reference, root: str | None) -> RawGraph:
     in `sys.modules`, nor their folder in `sys.path`.
 
     Raises:
-        DatasetError: when the file has no such class or more than one, holds anything but one graph, or its code
-            raises: then with the file and line.
+        ManyGraphs: when it yields several.
+        DatasetError: when the file has no such class or more than one, or its code raises: then with the file and line.
     """
     with open_recipe(reference, root) as recipe:
         told = recipe.num_graphs
-        if told is not None and told != 1:
-            return raw_from_data(reference.text, reference.text, None, told)
+        if told is not None and told > 1:
+            raise ManyGraphs(f"{reference.text} holds {told} graphs; {_ONE}.")
+        if told == 0:
+            raise DatasetError(f"{reference.text}: num_graphs is 0; expected at least one graph.")
         graphs = recipe.graphs()
         if not isinstance(graphs, Iterator):
             raise DatasetError(
@@ -49,11 +54,25 @@ def read_recipe(reference: Reference, root: str | None) -> RawGraph:
         if data is None:
             raise DatasetError(f"{reference.text}: graphs() yielded no graph; expected one.")
         if next(graphs, None) is not None:
-            raise DatasetError(
-                f"{reference.text} yields more than one graph; expected one graph with node labels: datasets of "
-                "many graphs are not trained yet."
-            )
+            raise ManyGraphs(f"{reference.text} yields more than one graph; {_ONE}.")
         return raw_from_data(reference.text, reference.text, data)
+
+
+def holds_one_graph(reference: Reference, root: str | None) -> bool:
+    """Whether a recipe says, or shows by its first two graphs, that it is one graph with a label a node.
+
+    Raises:
+        DatasetError: as `open_recipe`.
+    """
+    with open_recipe(reference, root) as recipe:
+        if recipe.num_graphs not in (1, None):
+            return False
+        graphs = iter(recipe.graphs())
+        first = next(graphs, None)
+        y = getattr(first, "y", None)
+        if first is None or not isinstance(y, Tensor) or y.dim() == 0 or len(y) != first.num_nodes:
+            return False
+        return next(graphs, None) is None
 
 
 @contextmanager

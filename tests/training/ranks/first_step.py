@@ -18,12 +18,10 @@ from pygsage.data.csc import build_csc
 from pygsage.data.graph import Graph
 from pygsage.distributed import World
 from pygsage.memory.peak import PeakMemory
-from pygsage.sampling.pipeline import BatchPipeline
-from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.loop import Clock, Progress, Trainer
 from pygsage.training.losses import build_loss
-from pygsage.training.rank import build_model
+from pygsage.training.nodes import NodeProblem
 from pygsage.training.report import Report
 from pygsage.training.signals import StopRequest
 
@@ -90,23 +88,23 @@ def _first_step(world: World, case: Case) -> dict[str, Any]:
         fanouts=case.fanouts,
         dropout=case.dropout,
         hidden=64,
+        seed=5,
         epochs=1,
         max_steps=1,
         class_weights=case.labels == "weighted",
     )
     graph, size = _graph(case), case.num_seeds
     shards = DistributedSeedSampler(size, rank=world.rank, num_ranks=world.size, global_batch_size=size)
-    sampler = NeighborSampler(graph, case.fanouts, seed=5)
-    model = build_model(config, graph.num_features, graph.num_outputs).to(case.dtype)
-    loss, seeds = build_loss(config, graph), graph.splits["train"]
+    problem = NodeProblem(graph)
+    model = problem.build_model(config).to(case.dtype)
+    loss = build_loss(config, graph)
+    weights = loss.row_weights(graph.y[graph.splits["train"]])
     with ExitStack() as stack:
-        pipeline = stack.enter_context(
-            BatchPipeline(graph, seeds, sampler, shards, seed_weights=loss.row_weights(graph.y[seeds]))
-        )
+        pipeline = stack.enter_context(problem.batches(config, shards, weights, 1))
         progress = Progress(global_batch_size=size)
         silent = Report(False)
         trainer = Trainer(
-            config, graph, model, pipeline, loss, world, None, silent, StopRequest(), progress, PeakMemory()
+            config, problem, model, pipeline, loss, world, None, silent, StopRequest(), progress, PeakMemory()
         )
         trainer._train_epoch(Clock())
     gradients = {name: p.grad for name, p in model.named_parameters()}

@@ -1,0 +1,96 @@
+// Brings rows of a mapped file into memory with many reads under way at once.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "ragged.h"
+
+#if defined(__linux__) || defined(__APPLE__)
+#define PYGSAGE_HAS_MAPS 1
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace pygsage {
+
+#ifdef PYGSAGE_HAS_MAPS
+
+// The whole pages that a piece lies on.
+struct PageRange {
+  char* first;
+  std::size_t num_bytes;
+};
+
+inline PageRange pages_of(const char* rows, std::size_t row_bytes, const Pieces& pieces, std::int64_t j,
+                          std::uintptr_t page) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(rows) + static_cast<std::uintptr_t>(pieces.begins[j]) * row_bytes;
+  const auto end = begin + static_cast<std::uintptr_t>(pieces.lengths[j]) * row_bytes;
+  const auto first = begin & ~(page - 1);
+  return {reinterpret_cast<char*>(first), end == begin ? 0 : ((end + page - 1) & ~(page - 1)) - first};
+}
+
+// Whether the first pages of a few of the pieces are in memory.
+inline bool look_resident(const char* rows, std::size_t row_bytes, const Pieces& pieces, std::uintptr_t page) {
+  constexpr std::int64_t kSamples = 8;
+  const std::int64_t num = std::min(kSamples, pieces.size);
+  for (std::int64_t i = 0; i < num; ++i) {
+    const PageRange range = pages_of(rows, row_bytes, pieces, i * pieces.size / num, page);
+#ifdef __linux__
+    unsigned char state = 1;
+#else
+    char state = 1;
+#endif
+    if (range.num_bytes && (mincore(range.first, page, &state) != 0 || !(state & 1))) return false;
+  }
+  return true;
+}
+
+// A disk serves many reads in the time of one, and a page fault waits for one at a time, with its neighbours that
+// nobody asked for. So each thread asks for some pieces, and only then touches them. Returns whether that was needed.
+inline bool fetch_rows(const char* rows, std::size_t row_bytes, const Pieces& pieces, int max_threads) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  if (row_bytes == 0 || pieces.size == 0 || look_resident(rows, row_bytes, pieces, page)) return false;
+  constexpr std::int64_t kAtOnce = 16;
+  std::atomic<std::int64_t> next{0};
+  const auto work = [&]() noexcept {
+    for (;;) {
+      const std::int64_t begin = next.fetch_add(kAtOnce);
+      if (begin >= pieces.size) return;
+      const std::int64_t end = std::min(begin + kAtOnce, pieces.size);
+      for (std::int64_t j = begin; j < end; ++j) {
+        const PageRange range = pages_of(rows, row_bytes, pieces, j, page);
+        if (range.num_bytes) madvise(range.first, range.num_bytes, MADV_WILLNEED);
+      }
+      for (std::int64_t j = begin; j < end; ++j) {
+        const PageRange range = pages_of(rows, row_bytes, pieces, j, page);
+        for (std::size_t at = 0; at < range.num_bytes; at += page)
+          (void)*static_cast<const volatile char*>(range.first + at);
+      }
+    }
+  };
+  const auto wanted = std::min<std::int64_t>(max_threads, (pieces.size + kAtOnce - 1) / kAtOnce);
+  std::vector<std::thread> threads;
+  for (std::int64_t t = 1; t < wanted; ++t) {
+    try {
+      threads.emplace_back(work);
+    } catch (...) {
+      break;  // no more threads are to be had: those that there are do it
+    }
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return true;
+}
+
+#else
+
+inline bool fetch_rows(const char*, std::size_t, const Pieces&, int) { return false; }
+
+#endif
+
+}  // namespace pygsage

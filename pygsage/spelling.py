@@ -1,0 +1,88 @@
+"""How options are spelled: text to numbers and back. Standard library only."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from pygsage.errors import ConfigError
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field: `batch_size` is `--batch-size`."""
+    return "--" + name.replace("_", "-")
+
+
+def parse_fanouts(text: str) -> tuple[int, ...]:
+    """Reads `10,10,10`.
+
+    Raises:
+        ConfigError: when it is not a list of integers.
+    """
+    try:
+        return tuple(int(part) for part in text.replace(" ", "").split(","))
+    except ValueError:
+        raise ConfigError(
+            f"--fanouts is {text!r}; expected integers separated by commas.", "Type for example --fanouts 10,10."
+        ) from None
+
+
+def parse_gpus(text: str) -> int | list[int] | None:
+    """Reads `--gpus`: None for auto, a count, or a list of device ids.
+
+    Raises:
+        ConfigError: when it is neither, or an id is named twice.
+    """
+    if text == "auto":
+        return None
+    try:
+        ids = [int(part) for part in text.replace(" ", "").rstrip(",").split(",")]
+    except ValueError:
+        ids = [-1]
+    if min(ids) < 0:
+        raise ConfigError(
+            f"--gpus is {text!r}; expected auto, a number of GPUs, or a list of ids.",
+            "Type for example --gpus 4, --gpus 0,2, or --gpus 0 for the CPU.",
+        )
+    if len(set(ids)) < len(ids):
+        raise ConfigError(f"--gpus {text} names a GPU twice.", "Each process needs a GPU of its own.")
+    return ids if "," in text else ids[0]
+
+
+def parse_split(text: str) -> tuple[str, tuple[float, ...]]:
+    """Reads `--split`: its kind (`public`, `random`, `per-class` or `folds`) and its numbers.
+
+    Raises:
+        ConfigError: when the kind is unknown or the numbers cannot be a split.
+    """
+    kind, _, rest = text.partition(":")
+    try:
+        numbers = tuple(float(part) for part in rest.split("/")) if rest else ()
+    except ValueError:
+        numbers = (math.nan,)
+    good = (
+        (kind == "public" and not rest)
+        or (kind == "random" and len(numbers) == 3 and all(n > 0 for n in numbers) and sum(numbers) <= 1 + 1e-9)
+        or (kind == "folds" and len(numbers) == 1 and numbers[0] >= 3 and numbers[0].is_integer())
+        or (kind == "per-class" and len(numbers) == 2 and all(n >= 1 and n.is_integer() for n in numbers))
+    )
+    if not good:
+        raise ConfigError(
+            f"--split is {text!r}; expected public, random:TRAIN/VAL/TEST with positive shares that add up to at "
+            "most 1, per-class:TRAIN/VAL with whole numbers, or folds:K with K of at least 3.",
+            "Type for example --split random:.6/.2/.2, --split per-class:20/30 or --split folds:10 --split-id 0.",
+        )
+    return kind, numbers
+
+
+def parse_size(text: str, name: str) -> int:
+    """Reads `8GiB`, `512 MiB` or a number of bytes; `name` is the option's, for the error.
+
+    Raises:
+        ConfigError: when it is no size above zero.
+    """
+    words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])iB)?\s*", text, re.IGNORECASE)
+    size = int(float(words[1]) * 1024 ** " KMGT".index((words[2] or " ").upper())) if words else 0
+    if size < 1:
+        raise ConfigError(f"{name} is {text!r}; expected a size such as 8GiB, 512MiB or a number of bytes.")
+    return size

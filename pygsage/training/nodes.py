@@ -1,0 +1,118 @@
+"""Learning the labels of nodes of one graph, from sampled neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from pygsage import native
+from pygsage.config import TrainConfig
+from pygsage.data.graph import Graph
+from pygsage.distributed import World
+from pygsage.native.memory import prefer_huge_pages
+from pygsage.nn.inference import layerwise_inference
+from pygsage.nn.sage import GraphSAGE
+from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
+from pygsage.sampling.sampler import NeighborSampler, resolve_backend
+from pygsage.sampling.shard import DistributedSeedSampler
+from pygsage.training.problem import About, Problem, seeded
+
+
+class NodeProblem(Problem):
+    """Labels of nodes.
+
+    Args:
+        graph: The graph.
+    """
+
+    unit = "node"
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @property
+    def data(self) -> Graph:
+        """The graph."""
+        return self.graph
+
+    def check(self, config: TrainConfig) -> None:
+        """Refuses a sampler that is not there."""
+        resolve_backend(config.sampler)
+
+    def about(self, config: TrainConfig) -> About:
+        """The graph's size, the model, and how neighbours are drawn."""
+        graph = self.graph
+        size = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features"
+        model = f"{len(config.fanouts)} SAGE layers ({config.aggr})"
+        fanouts = ",".join(map(str, config.fanouts))
+        return About(size, model, f"fanouts {fanouts}", f"sampler {resolve_backend(config.sampler)}")
+
+    def build_model(self, config: TrainConfig) -> nn.Module:
+        """A `GraphSAGE`."""
+        return seeded(config, lambda: sage(config, self.graph.num_features, self.graph.num_outputs))
+
+    def batches(
+        self, config: TrainConfig, shards: DistributedSeedSampler, seed_weights: Tensor | None, num_threads: int
+    ) -> BatchPipeline[Batch]:
+        """Sampled neighbourhoods of training nodes."""
+        sampler = NeighborSampler(self.graph, config.fanouts, config.seed, config.sampler)
+        graph, dtype = self.graph, torch.bfloat16 if config.precision == "bf16" else None
+        if graph.folder is None:  # in RAM, and its rows are read in random order
+            for array in (graph.x, graph.indptr, graph.indices):
+                prefer_huge_pages(array)
+        make = NodeBatches(graph, graph.splits["train"], sampler, seed_weights, config.aggr, dtype)
+        return BatchPipeline(make, shards, num_threads)
+
+    def scores(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The outputs for the batch's seeds."""
+        return cast(GraphSAGE, model).forward_blocks(batch.x, batch.blocks, batch.n_id, batch.stream)
+
+    def predictor(
+        self,
+        model: nn.Module,
+        world: World,
+        scratch: Path | None = None,
+        *,
+        embeddings: bool = False,
+        wanted: Tensor | None = None,
+    ) -> Callable[[Tensor | slice], Tensor]:
+        """Computes all nodes, or those that are wanted, at once over all their neighbours, and then looks them up."""
+        graph = self.graph
+        outputs = layerwise_inference(
+            model,
+            graph.x,
+            graph.indptr,
+            graph.indices,
+            world=world,
+            scratch=scratch,
+            device=world.device,
+            last_hidden=embeddings,
+            wanted=wanted,
+            cold=graph.is_cold,
+        )
+        return lambda nodes: outputs[nodes]
+
+
+def sage(config: TrainConfig, in_channels: int, out_channels: int) -> GraphSAGE:
+    """The `GraphSAGE` that the options describe, drawn from torch's generator."""
+    return GraphSAGE(
+        in_channels,
+        config.hidden,
+        len(config.fanouts),
+        out_channels,
+        dropout=config.dropout,
+        aggr=config.aggr,
+        norm=config.norm,
+        precision=config.precision,
+    )
+
+
+def sampler_note(config: TrainConfig) -> list[str]:
+    """A warning where sampling is slow because the native core is missing."""
+    if config.sampler == "auto" and native.core is None:
+        return [f"note: without the native sampler ({native.load_error}) sampling is slow: see pygsage doctor"]
+    return []

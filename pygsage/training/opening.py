@@ -1,0 +1,59 @@
+"""From a dataset, named, given or in a folder, to what is learnt from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pygsage.config import TrainConfig
+from pygsage.data.arrays import read_manifest
+from pygsage.data.graph import FORMAT as GRAPH_FORMAT
+from pygsage.data.graph import VERSION as GRAPH_VERSION
+from pygsage.data.graph import Graph
+from pygsage.data.graph_set import FORMAT, VERSION, GraphSet
+from pygsage.data.open_many import open_data
+from pygsage.data.prepare import with_splits
+from pygsage.data.storage import Storage
+from pygsage.training.graphs import GraphProblem
+from pygsage.training.nodes import NodeProblem
+from pygsage.training.problem import Problem
+
+Opened = Callable[[ExitStack], Problem]  # the stack closes what has to live as long as the problem
+
+
+def open_problem(config: TrainConfig, stack: ExitStack, given: Any = None, storage: Storage | None = None) -> Problem:
+    """Opens the dataset that the options name.
+
+    Args:
+        stack: Closed by the caller when the problem is no longer used.
+        given: A dataset in Python that takes its place.
+        storage: Where one graph is held; None for RAM.
+
+    Raises:
+        DatasetError: when it cannot be read, or is not what can be trained.
+        ConfigError: when an option does not go with it.
+    """
+    return problem_of(open_data(config, stack, given, storage=storage))
+
+
+def problem_in(folder: Path, config: TrainConfig | None = None) -> Problem:
+    """Opens what `TrainingData.save` wrote.
+
+    Args:
+        config: Options whose `--split` takes the place of a graph's own.
+
+    Raises:
+        DatasetError: when it is damaged.
+    """
+    kind = read_manifest(folder, {GRAPH_FORMAT: GRAPH_VERSION, FORMAT: VERSION})["format"]
+    if kind == FORMAT:
+        return problem_of(GraphSet.open(folder))
+    graph = Graph.open(folder)
+    return problem_of(with_splits(graph, config, need_split=True) if config is not None else graph)
+
+
+def problem_of(data: Graph | GraphSet) -> Problem:
+    """What is learnt from some data: labels of nodes, or of graphs."""
+    return GraphProblem(data) if isinstance(data, GraphSet) else NodeProblem(data)
