@@ -64,7 +64,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             check_options(config, problem)
             if storage is not None and storage.folder is None:
                 report.line(storage.sentence())
-        world.barrier()
+        world.barrier(patient=True)  # a large dataset takes its time
         run = Run.open(config) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
