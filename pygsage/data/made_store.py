@@ -20,6 +20,7 @@ from pygsage.data.graph_reader import GraphReader
 from pygsage.data.graph_set import GraphSet
 from pygsage.data.store import is_store
 from pygsage.errors import DatasetError
+from pygsage.memory.disk import full_disk
 
 T = TypeVar("T")
 FOLDER = "pygsage-graphs"
@@ -101,7 +102,8 @@ def _new_folder(beside: Path | None, stack: ExitStack) -> tuple[Path, bool]:
     try:
         making = Path(tempfile.mkdtemp(prefix="pygsage-"))
     except OSError as error:
-        raise DatasetError(
+        told = full_disk(error, tempfile.gettempdir(), "or name another folder in TMPDIR")
+        raise told or DatasetError(
             f"There is no folder for the graphs to be written to: {error.strerror}.", "Name one in TMPDIR."
         ) from None
     stack.callback(shutil.rmtree, making, ignore_errors=True)

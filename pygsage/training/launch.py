@@ -16,6 +16,7 @@ from pygsage.data.open import GIVEN
 from pygsage.data.storage import choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
+from pygsage.memory.disk import writing_to
 from pygsage.memory.machine import read_machine
 from pygsage.spelling import parse_gpus
 from pygsage.training.opening import open_problem
@@ -53,7 +54,7 @@ def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any
         given, config = dataset, TrainConfig(dataset=GIVEN).with_values(options, "train()")
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
     if in_launched_job() or len(devices) == 1:
-        with World.start(devices) as world:
+        with writing_to(), World.start(devices) as world:
             return train_rank(
                 config, world, None if given is None else lambda stack: open_problem(config, stack, given)
             )

@@ -33,6 +33,7 @@ from typing import Any
 import pygsage.errors
 from pygsage.errors import EnvironmentLimitError, PygsageError, TrainingError
 from pygsage.launched import LAUNCHER, PIPE, PLACES, Inbox, Places, has_launcher, tell_launcher
+from pygsage.memory.disk import full_disk
 from pygsage.training.awaited import Awaited
 
 STOPPED = 128 + signal.SIGTERM  # a rank that was asked to stop, and stopped in good order
@@ -146,13 +147,14 @@ def reporting_failures() -> Iterator[None]:
     except Exception as error:
         if not record_failure(error):
             raise
-        raise SystemExit(_status_of(error)) from None
+        raise SystemExit(_status_of(full_disk(error) or error)) from None
 
 
 def record_failure(error: BaseException) -> bool:
     """Sends the error to the launcher; False when there is none."""
     if not has_launcher():
         return False
+    error = full_disk(error) or error
     ours = isinstance(error, PygsageError)
     failure = {
         "rank": int(os.environ["RANK"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import signal
 import subprocess
@@ -239,9 +240,11 @@ def test_a_rank_that_ends_without_a_word(run: Callable[..., Ended]) -> None:
 
 
 def test_a_command_that_does_not_exist() -> None:
+    gc.collect()
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(FileNotFoundError):
         run_ranks(["/nonexistent/command"], 2)
+    gc.collect()
     assert not before or len(os.listdir("/proc/self/fd")) == before
 
 

@@ -20,6 +20,7 @@ from pygsage.data.sources.download import made_folder
 from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
 from pygsage.data.take import ManyGraphs, raw_from_data
 from pygsage.errors import DatasetError, PygsageError
+from pygsage.memory.disk import full_disk
 
 _NODE_CLASSES = "such as Planetoid, Amazon, Coauthor, WebKB, Reddit, Flickr, WikiCS"
 
@@ -67,6 +68,9 @@ def open_pyg(reference: Reference, root: str | None, *, offline: bool) -> tuple[
         package = f"pip install {error.name.partition('.')[0]}" if error.name else ""
         raise DatasetError(f"{reference.text} needs a package that is not installed: {error}.", package) from None
     except Exception as error:  # another's code: anything can come out of it
+        told = full_disk(error, arguments.get("root"))
+        if told is not None:
+            raise told from None
         where = f" Its files are in {arguments['root']}." if "root" in arguments else ""
         raise DatasetError(
             f"{reference.text} could not be read: {sentence(error)}.",
@@ -149,7 +153,8 @@ def _guarded(made: Any, reference: Reference, offline: bool) -> type:
                     os.makedirs(self.raw_dir, exist_ok=True)
                     self.download()
                 except Exception as error:  # another's code, and the network
-                    raise DatasetError(
+                    told = full_disk(error, root)
+                    raise told or DatasetError(
                         f"{reference.text} could not be downloaded: {sentence(error)}.",
                         _near_folder(reference, root)
                         or "Check the name and the network, or give the raw files that you have with --root DIR.",
