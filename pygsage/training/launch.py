@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from os import PathLike, fspath
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pygsage.config import TrainConfig
 from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
+from pygsage.data.open_many import not_a_dataset
 from pygsage.data.storage import choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
@@ -29,15 +31,15 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset
 
 
-def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any) -> TrainResult:
+def train(dataset: str | PathLike[str] | TrainConfig | Data | Dataset = "digits", **options: Any) -> TrainResult:
     """Trains GraphSAGE on a dataset and keeps the run in a directory.
 
     One process a device: on one device it trains in this process, on several it starts one process each and
     waits for them; in a process that torchrun started it is that rank.
 
     Args:
-        dataset: A dataset as on the command line, whose own defaults then apply; a `TrainConfig`, which is taken as
-            it is; or a PyG `Data`, or a PyG dataset of one, which is left as it is.
+        dataset: A dataset as on the command line, or a path, whose own defaults then apply; a `TrainConfig`, which is
+            taken as it is; or a PyG `Data`, a PyG dataset or a list of `Data`, which is left as it is.
         **options: Fields of `TrainConfig` to set, such as `epochs=5`.
 
     Raises:
@@ -46,6 +48,9 @@ def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any
             loss is not finite or a process died; `Stopped` after a stop signal.
     """
     given = None
+    dataset = fspath(dataset) if isinstance(dataset, PathLike) else dataset
+    if dataset is None:
+        raise not_a_dataset(None)
     if isinstance(dataset, TrainConfig):
         config = dataset.with_values(options, "train()")
     elif isinstance(dataset, str):

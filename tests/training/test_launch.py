@@ -349,6 +349,19 @@ def test_mistakes_leave_nothing_behind(small: str, tmp_path: Path, monkeypatch: 
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [(None, "None"), ([], "an empty list"), (3, "of type int"), ({}, "of type dict"), ([1], "a list with a int")],
+)
+def test_what_is_no_dataset_is_refused_with_what_is_one(given: Any, found: str) -> None:
+    with pytest.raises(DatasetError, match=f"given is {found}; expected a name .*, a torch_geometric Data, a Dataset"):
+        train(given)
+
+
+def test_a_path_names_a_dataset(small: str, tmp_path: Path) -> None:
+    assert train(Path(small), run_dir=str(tmp_path / "run"), **{**SMALL, "epochs": 1}).epochs == 1
+
+
 def test_c100_a_rank_that_fails_ends_the_job_with_its_traceback(small: str, tmp_path: Path) -> None:
     """The dataset vanishes under rank 1 only: it cannot open the shared copy."""
     broken = tmp_path / "sitecustomize.py"
