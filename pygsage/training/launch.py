@@ -7,14 +7,13 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from os import PathLike, fspath
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pygsage.config import TrainConfig
 from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
 from pygsage.data.open_many import not_a_dataset
+from pygsage.data.scratch import scratch_folder
 from pygsage.data.storage import choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
@@ -65,11 +64,11 @@ def train(dataset: str | PathLike[str] | TrainConfig | Data | Dataset = "digits"
             )
     command = [sys.executable, "-m", "pygsage.training.child", json.dumps(asdict(config))]
     threads = cores_per_process(read_machine().num_cores, len(devices))
-    with ExitStack() as stack:
+    with writing_to(), ExitStack() as stack:
         if given is not None:  # the ranks are other processes: they map it from a folder
             problem = open_problem(config, stack, given)
             check_options(config, problem)
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="pygsage-"))) / "graph"
+            folder = stack.enter_context(scratch_folder()) / "graph"
             problem.data.save(folder)
             del problem
             command.append(str(folder))
@@ -89,8 +88,8 @@ def dry_run(config: TrainConfig) -> list[str]:
     storage = choose_storage(config, len(devices))
     with ExitStack() as stack:
         if storage.folder is not None and not storage.is_built:
-            folder = stack.enter_context(TemporaryDirectory(prefix=".pygsage-", dir=existing_folder(storage.folder)))
-            problem = open_problem(config, stack, storage=replace(storage, folder=Path(folder) / "graph"))
+            folder = stack.enter_context(scratch_folder(existing_folder(storage.folder), ".pygsage-"))
+            problem = open_problem(config, stack, storage=replace(storage, folder=folder / "graph"))
         else:
             problem = open_problem(config, stack, storage=storage)
         check_options(config, problem)
