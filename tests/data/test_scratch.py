@@ -10,9 +10,13 @@ from pygsage.data.scratch import scratch_folder
 
 
 def test_it_lasts_as_long_as_its_block_whatever_happens(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="x"), scratch_folder(tmp_path) as folder:
-        (folder / "x.npy").write_bytes(b"1")
-        raise ValueError("x")
+    def fail() -> None:
+        with scratch_folder(tmp_path) as folder:
+            (folder / "x.npy").write_bytes(b"1")
+            raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 
