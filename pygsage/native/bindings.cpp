@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.h"
+#include "blocks.h"
 #include "csc.h"
 #include "fetch.h"
 #include "hetero.h"
@@ -100,6 +102,26 @@ nb::tuple sample(Input<std::int64_t> indptr, Input<Index> indices, Input<std::in
                              layered, dense_limit);
   }
   return nb::make_tuple(to_numpy(std::move(result.nodes)), nb::cast(result.num_nodes), to_list(result.hops));
+}
+
+template <typename Index>
+nb::tuple sample_layers(Input<std::int64_t> indptr, Input<Index> indices, Input<std::int64_t> seeds,
+                        std::vector<std::int64_t> fanouts, std::uint64_t stream, std::int64_t dense_limit) {
+  if (indptr.size() == 0) throw std::invalid_argument("indptr is empty; expected one element more than nodes");
+  const pygsage::Graph<Index> graph{indptr.data(), indices.data(), static_cast<std::int64_t>(indptr.size()) - 1,
+                                    static_cast<std::int64_t>(indices.size())};
+  pygsage::Layers<Index> result;
+  {
+    nb::gil_scoped_release release;
+    thread_local pygsage::Workspace workspace;
+    result = pygsage::sample_layers(workspace, graph, seeds.data(), static_cast<std::int64_t>(seeds.size()), fanouts,
+                                    stream, dense_limit);
+  }
+  nb::list blocks;
+  for (auto& block : result.blocks)
+    blocks.append(nb::make_tuple(to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices))));
+  return nb::make_tuple(to_numpy(std::move(result.nodes)), nb::cast(result.num_nodes), blocks,
+                        to_numpy(std::move(result.indptr)), to_numpy(std::move(result.ids)));
 }
 
 // Arrays of one relation or node type at the same place of each list.
@@ -223,6 +245,14 @@ constexpr const char* kSampleDoc =
     "a graph out of range. Each calling thread keeps 8 bytes a node of the graph up to dense_limit nodes, and at\n"
     "most 64 bytes a node of its largest batch above.";
 
+constexpr const char* kSampleLayersDoc =
+    "sample_layers(indptr, indices, seeds, fanouts, stream, dense_limit=2**24)\n"
+    "-> (nodes, num_nodes, blocks, outer_indptr, outer_ids)\n\n"
+    "What sample(…, layered=True) draws, for a trainer: nodes are the targets of the last hop, num_nodes how many are\n"
+    "known before each hop. blocks: a tuple (indptr, indices int32) for each hop but the last, or one that all are\n"
+    "prefixes of where the fanouts are equal. The neighbours of the last hop are global ids, of the dtype of indices.\n"
+    "Arrays, errors and memory as for sample.";
+
 constexpr const char* kSampleHeteroDoc =
     "sample_hetero(num_nodes, seeds, indptrs, indices, types, fanouts, stream, dense_limit=2**24)\n"
     "-> (nodes, num_nodes, hops)\n\n"
@@ -255,6 +285,11 @@ NB_MODULE(_core, m) {
         "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleDoc);
   m.def("sample", &sample<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
         "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24);
+  m.def("sample_layers", &sample_layers<std::int32_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+        "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleLayersDoc);
+  m.def("sample_layers", &sample_layers<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+        "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24);
+  bind_layers(m);
   m.def("will_need", &will_need, "array"_a.noconvert(), "rows"_a.noconvert(),
         "Asks the disk for rows [n] int64 of a mapped array [N, F], without waiting; ascending ones cost least.");
   m.def("at_random", &at_random, "array"_a.noconvert(),

@@ -1,6 +1,7 @@
 """ReLU and dropout whose mask is a pure function of (stream, layer, node id, column).
 
-Which rows share a batch, on which rank, device or thread, changes no mask. The definition, for native code to repeat:
+Which rows share a batch, on which rank, device or thread, changes no mask. The definition, which `native/kernels.cpp`
+repeats for the fused pass of `nn/join.py`:
 
     row    = mix64(mix64(mix64(stream ^ DROPOUT_SALT) ^ layer) ^ node)
     word j = mix64(row + j * GOLDEN)                         the SplitMix64 sequence that starts at `row`
@@ -29,6 +30,11 @@ def threshold(p: float) -> int:
     return min(int(p * 256 + 0.5), 255)
 
 
+def mask_start(stream: int, layer: int) -> int:
+    """What the key of each row's mask is made of, besides its node: `row = mix64(mask_start(…) ^ node)`."""
+    return mix64(mix64(stream ^ DROPOUT_SALT) ^ layer)
+
+
 def keep_mask(n_id: Tensor, num_columns: int, p: float, stream: int, layer: int) -> Tensor:
     """Which activations are kept: bool [n, num_columns], on the device of `n_id` (int64 [n], global node ids).
 
@@ -37,8 +43,7 @@ def keep_mask(n_id: Tensor, num_columns: int, p: float, stream: int, layer: int)
     """
     dropped = threshold(p)
     columns_a_word = 64 if dropped == 128 else 8
-    start = mix64(mix64(stream ^ DROPOUT_SALT) ^ layer)
-    row = mix64_tensor(n_id ^ signed(start))
+    row = mix64_tensor(n_id ^ signed(mask_start(stream, layer)))
     num_words = -(-num_columns // columns_a_word)
     steps = torch.tensor([signed(j * GOLDEN & MASK) for j in range(num_words)], dtype=torch.int64, device=n_id.device)
     words = mix64_tensor(row.unsqueeze(1) + steps)
@@ -49,20 +54,20 @@ def keep_mask(n_id: Tensor, num_columns: int, p: float, stream: int, layer: int)
     return (octets.unsqueeze(-1) & bit).flatten(1).ne_(0).view(torch.bool)[:, :num_columns]
 
 
-def activation_dropout(x: Tensor, p: float, stream: int, layer: int, n_id: Tensor) -> Tensor:
+def activation_dropout(x: Tensor, p: float, stream: int | None, layer: int, n_id: Tensor) -> Tensor:
     """ReLU, then dropout of the share `p`, in steps of 1/256, with the mask of `keep_mask`.
 
     Args:
         x: Floating [n, H], any device.
         p: Share of the activations that become zero, in [0, 1); with 0 this is ReLU and costs no more.
-        stream: 64-bit number of the step, from `sampling.keys.stream_of`.
+        stream: 64-bit number of the step, from `sampling.keys.stream_of`; None drops nothing.
         layer: Index of the layer, from 0 at the input.
         n_id: int64 [n], the global id of the node of each row.
 
     Returns:
         [n, H] of the dtype of `x`. For the gradient only the result itself is kept.
     """
-    if threshold(p) == 0:
+    if stream is None or threshold(p) == 0:
         return torch.relu(x)
     result: Tensor = _ActivationDropout.apply(x, p, stream, layer, n_id)
     return result

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pygsage.data.cold import cold_rows
 from pygsage.errors import DatasetError, EnvironmentLimitError
-from pygsage.nn.needed import edges_of, needed_rows, row_chunks
-from pygsage.nn.sage import GraphSAGE, aggregate
+from pygsage.native.memory import prefer_huge_pages, release_buffers
+from pygsage.nn.gather import Gather
+from pygsage.nn.needed import needed_rows, row_chunks
+from pygsage.nn.sage import GraphSAGE
 
 if TYPE_CHECKING:
     from pygsage.distributed import World
 
 ROWS_AT_ONCE = 1 << 13
-_GATHERED_VALUES = 1 << 23  # of float16 rows, and of rows on the disk, at once
 
 
 def layerwise_inference(
@@ -65,8 +65,8 @@ def layerwise_inference(
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
 
     Costs two arrays of N x width for all ranks together (of wanted nodes and what they need, only those rows are
-    touched), and (edge budget + 8,192 rows) x width at most besides;
-    no messages of E x width.
+    touched), and the ids of an edge budget and 8,192 rows x 3 widths besides (on a GPU, and of `cold` rows, an edge
+    budget x width); no messages of E x width.
     """
     sage = _unwrapped(model)
     _check(sage, x, indptr, indices, edge_budget)
@@ -79,22 +79,33 @@ def layerwise_inference(
     try:
         first, last = arrays.own_rows(indptr)
         needed = needed_rows(indptr, indices, wanted, num_layers)
-        gather = _Gather(sage.aggr, edge_budget, cold)
+        gather = Gather(sage.aggr, edge_budget, cold)
         inputs = x
-        for layer in range(num_layers):
-            outputs = arrays.next(sage.convs[layer].out_channels)
+
+        def parts(layer: int) -> Iterable[slice | Tensor]:
+            """This rank's rows of a layer, piece by piece."""
             own = needed[layer]
-            chunks: Iterable[slice | Tensor] = (slice(*ends) for ends in _chunks(indptr, first, last, edge_budget))
             if own is not None:
-                chunks = arrays.chunks_of(own, indptr, edge_budget)
+                return arrays.chunks_of(own, indptr, edge_budget)
+            return (slice(*ends) for ends in _chunks(indptr, first, last, edge_budget))
+
+        for layer in range(num_layers):
+            width = sage.convs[layer].out_channels
+            outputs = arrays.next(width)
             with torch.inference_mode():
-                for some in chunks:
-                    neighbours = gather.aggregate(inputs, indptr, indices, some)
-                    rows = sage.combine(
-                        layer,
-                        neighbours.to(device=device, dtype=parameter.dtype),
-                        gather.rows(inputs, some).to(device=device, dtype=parameter.dtype),
-                    )
+                # Where it makes rows narrower the linear map comes first, and overwrites what it reads.
+                narrows = layer > 0 and 2 * width <= inputs.shape[1] and sage.aggr != "max" and device.type == "cpu"
+                if narrows:
+                    _map_in_place(sage, layer, inputs, parts(layer - 1))
+                    arrays.finish()  # the neighbours may be another rank's
+                for some in parts(layer):
+                    if narrows:
+                        rows = gather.aggregate(inputs, indptr, indices, some, width)
+                        rows += inputs[some][:, width : 2 * width]
+                    else:
+                        joined = gather.joined(inputs, indptr, indices, some)
+                        rows = sage.combine(layer, joined.to(device=device, dtype=parameter.dtype))
+                        del joined
                     if layer < sage.num_layers - 1:
                         rows = torch.relu_(sage.normalize(layer, rows))
                     outputs[some] = rows.to(outputs.device)
@@ -104,6 +115,7 @@ def layerwise_inference(
     finally:
         sage.train(was_training)
         arrays.close()
+        release_buffers()
 
 
 def _unwrapped(model: nn.Module) -> GraphSAGE:
@@ -144,64 +156,14 @@ def _chunks(indptr: Tensor, first: int, last: int, edge_budget: int) -> Iterator
         begin = end
 
 
-class _Gather:
-    """Reads rows of an array and aggregates those of neighbours, where the array lies."""
-
-    def __init__(self, aggr: str, edge_budget: int, cold: bool) -> None:
-        self.aggr, self.edge_budget = aggr, edge_budget
-        self.is_cold = cold
-
-    def rows(self, x: Tensor, some: slice | Tensor) -> Tensor:
-        """Some rows, as they are."""
-        if not self.is_cold:
-            return x[some]
-        ids = torch.arange(some.start, some.stop) if isinstance(some, slice) else some
-        return torch.from_numpy(cold_rows(x.numpy(), ids.numpy()))
-
-    def aggregate(self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor) -> Tensor:
-        """The aggregate of the in-neighbours of some rows, which are within the budget or a single one."""
-        if isinstance(some, slice):
-            begin, end = some.start, some.stop
-        elif len(some) == 1:
-            begin = int(some)
-            end = begin + 1
-        else:
-            offsets, neighbours = next(edges_of(indptr, indices, some))
-            return self._sum_up(x, offsets.to(x.device, indices.dtype), neighbours.to(x.device), self.aggr)
-        edge, edge_end = int(indptr[begin]), int(indptr[end])
-        if edge_end - edge <= self.edge_budget:
-            offsets = (indptr[begin : end + 1] - edge).to(x.device, indices.dtype)
-            return self._sum_up(x, offsets, indices[edge:edge_end].to(x.device), self.aggr)
-        # One node with more neighbours than the budget.
-        total: Tensor | None = None
-        for part in range(edge, edge_end, self.edge_budget):
-            piece = indices[part : min(part + self.edge_budget, edge_end)].to(x.device)
-            offsets = torch.tensor([0, len(piece)], dtype=indices.dtype, device=x.device)
-            row = self._sum_up(x, offsets, piece, "max" if self.aggr == "max" else "sum").double()
-            if total is None:
-                total = row
-            else:
-                total = torch.maximum(total, row) if self.aggr == "max" else total + row
-        assert total is not None
-        whole = total / (edge_end - edge) if self.aggr == "mean" else total
-        return whole.to(torch.promote_types(x.dtype, torch.float32))
-
-    def _sum_up(self, x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
-        """`aggregate`; of float16 rows, and of rows on the disk, after they were gathered and widened in pieces."""
-        if x.dtype != torch.float16 and not self.is_cold:
-            return aggregate(x, indptr, indices, aggr)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        found = torch.empty(len(indptr) - 1, x.shape[1], dtype=wide, device=x.device)
-        at_once = max(1, _GATHERED_VALUES // x.shape[1])
-        begin, last = 0, len(indptr) - 1
-        while begin < last:
-            edge = int(indptr[begin])
-            end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
-            ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
-            rows = self.rows(x, ids.to(torch.int64)).to(wide)
-            found[begin:end] = aggregate(rows, indptr[begin : end + 1] - edge, places.to(indptr.dtype), aggr)
-            begin = end
-        return found
+def _map_in_place(sage: GraphSAGE, layer: int, inputs: Tensor, parts: Iterable[slice | Tensor]) -> None:
+    """Puts [W_l h | W_r h + b] where some rows h of [N, width] begin."""
+    conv = sage.convs[layer]
+    weight = torch.cat([conv.lin_l.weight, conv.lin_r.weight])
+    bias = torch.cat([torch.zeros_like(conv.lin_l.bias), conv.lin_l.bias])
+    columns = slice(len(weight))
+    for some in parts:
+        inputs[some, columns] = torch.addmm(bias, inputs[some], weight.t())
 
 
 def _reserve(path: Path) -> None:
@@ -236,6 +198,11 @@ class _Arrays:
         self.scratch = Path(scratch) if scratch is not None else Path()
         self.live: list[tuple[Tensor, Path | None]] = []  # what the last layer reads, what it writes
         self.num_made = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether they are ordinary memory of one process, on the CPU."""
+        return not self.in_files and self.device.type == "cpu"
 
     @property
     def is_first(self) -> bool:
@@ -274,6 +241,8 @@ class _Arrays:
             del old  # its memory, before more is taken
         if not self.in_files:
             array, path = torch.empty(self.num_rows, width, dtype=self.dtype, device=self.device), None
+            if self.is_plain:
+                prefer_huge_pages(array, now=False)
         else:
             path = self.scratch / f"layer-{self.num_made}.npy"
             array = self._mapped(path, width)

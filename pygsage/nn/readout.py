@@ -13,8 +13,10 @@ from torch.autograd.function import once_differentiable
 
 from pygsage.errors import ConfigError
 from pygsage.nn.dropout import activation_dropout
+from pygsage.nn.join import activated_join, aggregate, join
 from pygsage.nn.linear import linear
-from pygsage.nn.sage import AGGREGATIONS, GraphSAGE, aggregate, normalize
+from pygsage.nn.sage import AGGREGATIONS, GraphSAGE, normalize
+from pygsage.sampling.sample import Block
 
 
 def read_out(x: Tensor, ptr: Tensor, readout: str) -> Tensor:
@@ -154,15 +156,14 @@ class GraphClassifier(nn.Module):
         """
         h = self.embed(x)
         body = self.body
-        drops = self.training and dropout_stream is not None
-        for layer in range(body.num_layers):
-            h = body.combine(layer, aggregate(h, indptr, indices, body.aggr), h)
-            h = normalize(body.norms[layer] if layer < body.num_layers - 1 else self.last_norm, h)
-            if drops:
-                assert dropout_stream is not None
-                h = activation_dropout(h, body.dropout.p, dropout_stream, layer, n_id)
-            else:
-                h = torch.relu(h)
+        block, p, last = Block(indptr, indices), body.dropout.p, body.num_layers - 1
+        stream = dropout_stream if self.training else None
+        inputs = join(h, block, body.aggr)
+        for layer in range(last):
+            h = normalize(body.norms[layer], body.combine(layer, inputs))
+            inputs = activated_join(h, p, stream, layer, n_id, block, body.aggr)
+        h = normalize(self.last_norm, body.combine(last, inputs))
+        h = activation_dropout(h, p, stream, last, n_id)
         graphs = read_out(h, ptr, self.readout)
         return graphs if embeddings else linear(graphs, self.head.weight, self.head.bias)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pygsage.errors import ConfigError
 from pygsage.nn.dropout import activation_dropout
+from pygsage.nn.join import activated_join, join
 from pygsage.nn.linear import linear, linear_bf16
 
 if TYPE_CHECKING:
@@ -23,22 +24,6 @@ if TYPE_CHECKING:
 AGGREGATIONS = ("mean", "sum", "max")
 NORMS = ("none", "layer", "batch")
 PRECISIONS = ("fp32", "bf16")
-
-
-def aggregate(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
-    """The mean, sum or maximum of the neighbours' rows of each target; zero where there are none.
-
-    Args:
-        x: Floating [n, F].
-        indptr: int32 or int64 [t + 1]: where each target's neighbours begin in `indices`.
-        indices: [E] of the dtype of `indptr`: rows of `x`.
-        aggr: `mean`, `sum` or `max`.
-
-    Returns:
-        [t, F]. One pass without a message per edge: E x F is never held. The gradient with respect to `x` is
-        the same to the last bit for the same number of threads on a CPU.
-    """
-    return F.embedding_bag(indices, x, indptr, mode=aggr, include_last_offset=True)
 
 
 class GraphSAGE(torch_geometric.nn.GraphSAGE):
@@ -103,9 +88,11 @@ class GraphSAGE(torch_geometric.nn.GraphSAGE):
         """The output for the seeds of a sampled batch.
 
         Args:
-            x: Floating [|T_L|, in_channels]: features of all sampled nodes, seeds first.
-            blocks: One a layer, outermost first. The targets of a block are the first rows of its input.
-            n_id: int64 [|T_L|]: global node ids of the rows of `x`; they key the dropout masks.
+            x: What the first layer is fed with. With a block a layer: floating [|T_L|, in_channels], the features of
+                all sampled nodes, seeds first. With a block less, because the outermost hop is aggregated already:
+                [|T_(L-1)|, 2 in_channels], the aggregate of each target's neighbours and its own features.
+            blocks: Outermost first. The targets of a block are the first rows of its input.
+            n_id: int64 [|T_(L-1)|] or more: global node ids of the rows of `x`; they key the dropout masks.
             dropout_stream: The step's stream; None drops nothing, nor does a model in `eval()` mode.
             last_hidden: Return the seeds' rows of the last hidden layer, before the last convolution.
 
@@ -113,31 +100,29 @@ class GraphSAGE(torch_geometric.nn.GraphSAGE):
             [|T_0|, out_channels], or [|T_0|, hidden_channels] for `last_hidden`. With no seeds it has no rows
             and still depends on every parameter, whose gradients are then zero.
         """
-        if len(blocks) != self.num_layers:
+        joined = len(blocks) == self.num_layers - 1 and x.shape[1] == 2 * self.in_channels
+        if len(blocks) != self.num_layers and not joined:
             raise ConfigError(
                 f"found {len(blocks)} blocks for a model of {self.num_layers} layers; expected one block a layer.",
                 "Sample with one fanout a layer.",
             )
-        num_seeds = blocks[-1].num_dst
-        for layer, block in enumerate(blocks):
-            last = layer == self.num_layers - 1
-            if last and last_hidden:
-                break
-            neighbours = aggregate(x, block.indptr, block.indices, self.aggr)
-            x = self.combine(layer, neighbours, x[: block.num_dst])
-            if not last:
-                x = self.normalize(layer, x)
-                if self.training and dropout_stream is not None:
-                    x = activation_dropout(x, self.dropout.p, dropout_stream, layer, n_id[: block.num_dst])
-                else:
-                    x = torch.relu(x)
-        return x[:num_seeds]
+        if last_hidden and self.num_layers == 1:
+            return x[:, self.in_channels :] if joined else x[: blocks[0].num_dst]
+        stream = dropout_stream if self.training else None
+        inputs = x if joined else join(x, blocks[0], self.aggr)
+        for layer, block in enumerate(blocks if joined else blocks[1:]):
+            hidden = self.normalize(layer, self.combine(layer, inputs))
+            if last_hidden and layer == self.num_layers - 2:
+                return activation_dropout(hidden, self.dropout.p, stream, layer, n_id[: len(hidden)])[: block.num_dst]
+            inputs = activated_join(hidden, self.dropout.p, stream, layer, n_id[: len(hidden)], block, self.aggr)
+        return self.combine(self.num_layers - 1, inputs).to(self.convs[-1].lin_l.weight.dtype)
 
-    def combine(self, layer: int, neighbours: Tensor, x: Tensor) -> Tensor:
-        """W_l * neighbours + b + W_r * x of one layer: [n, F] and [n, F] to [n, width of the layer]."""
+    def combine(self, layer: int, inputs: Tensor) -> Tensor:
+        """W_l * aggregate + b + W_r * own of one layer as one product: [n, 2 F] to [n, width of the layer]."""
         conv = self.convs[layer]
+        weight = torch.cat([conv.lin_l.weight, conv.lin_r.weight], 1)
         product = linear_bf16 if self.training and self.precision == "bf16" else linear
-        return product(neighbours, conv.lin_l.weight, conv.lin_l.bias) + product(x, conv.lin_r.weight)
+        return product(inputs, weight, conv.lin_l.bias)
 
     def normalize(self, layer: int, x: Tensor) -> Tensor:
         """The layer's normalisation of [n, hidden_channels]."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from pygsage import native
 from pygsage.errors import EnvironmentLimitError
 from pygsage.sampling.reference import check_node_types
-from pygsage.sampling.sample import HeteroSample, Hop, Relation, Sample
+from pygsage.sampling.sample import Block, HeteroSample, Hop, Layers, Relation, Sample
 
 
 def available() -> bool:
@@ -38,6 +38,22 @@ def sample(
         indptr.numpy(), indices.numpy(), seeds.contiguous().numpy(), list(fanouts), stream, layered
     )
     return Sample(torch.from_numpy(nodes), num_nodes, _hops(hops))
+
+
+def sample_layers(indptr: Tensor, indices: Tensor, seeds: Tensor, fanouts: Sequence[int], stream: int) -> Layers:
+    """Draws what a training step needs: the same neighbours as `sample(…, layered=True)`.
+
+    Threads, costs and errors as for `sample`.
+    """
+    nodes, num_nodes, drawn, outer_indptr, outer_ids = _core().sample_layers(
+        indptr.numpy(), indices.numpy(), seeds.contiguous().numpy(), list(fanouts), stream
+    )
+    arrays = [(torch.from_numpy(ends), torch.from_numpy(rows)) for ends, rows in drawn]
+    if len(arrays) == 1:  # each block is a prefix of the next
+        ((ends, rows),) = arrays
+        arrays = [(ends[: count + 1], rows[: int(ends[count])]) for count in num_nodes[:-1]]
+    blocks = [Block(ends, rows) for ends, rows in reversed(arrays)]
+    return Layers(torch.from_numpy(nodes), blocks, torch.from_numpy(outer_indptr), torch.from_numpy(outer_ids))
 
 
 def sample_hetero(

@@ -7,16 +7,14 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from pygsage.data.cold import cold_rows
 from pygsage.data.graph import Graph
+from pygsage.sampling.features import joined_cold_features, joined_features
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sample import Block
 from pygsage.sampling.sampler import NeighborSampler
@@ -32,9 +30,9 @@ class Batch:
     Attributes:
         step: The step within its epoch.
         stream: The step's 64-bit stream, from which dropout masks are made.
-        n_id: Ids of the nodes reached, int64 [n], seeds first.
-        x: Their features, float32 [n, F].
-        blocks: One a layer, outermost first.
+        n_id: Ids of the nodes that the first layer puts out, int64 [n], seeds first.
+        x: The first layer's input, [n, 2 F]: the aggregate of each one's neighbours' features, and its own.
+        blocks: One a layer but the first, outermost first.
         y: Labels of the seeds as the graph has them, int64 [number of seeds] or float32 [.., C], possibly empty.
         num_global: Seeds in this step over all ranks.
         weight: What the losses of the step's seeds, summed over all ranks, are divided by.
@@ -124,13 +122,23 @@ class NodeBatches:
         sampler: Draws the neighbours; called from several threads at once.
         seed_weights: float64 [n]: what each seed counts for in a step's mean, such as its number of known labels;
             None counts each as one.
+        aggr: How the first layer aggregates: `mean`, `sum` or `max`.
+        dtype: Of the first layer's input: by default that of the features, float32 for float16.
     """
 
     def __init__(
-        self, graph: Graph, seeds: Tensor, sampler: NeighborSampler, seed_weights: Tensor | None = None
+        self,
+        graph: Graph,
+        seeds: Tensor,
+        sampler: NeighborSampler,
+        seed_weights: Tensor | None = None,
+        aggr: str = "mean",
+        dtype: torch.dtype | None = None,
     ) -> None:
-        self._x = graph.x.numpy()
-        self._rows = cold_rows if graph.is_cold else partial(np.take, axis=0)
+        self._x = graph.x
+        self._is_cold = graph.is_cold
+        self._aggr = aggr
+        self._dtype = dtype
         self._y = graph.y
         self._seeds = seeds
         self._seed_weights = seed_weights
@@ -140,15 +148,15 @@ class NodeBatches:
         """The batch of `shard`."""
         start = time.perf_counter()
         seeds = self._seeds[shard.positions]
-        n_id, blocks = self._sampler.sample_blocks(seeds, epoch, shard.step)
+        layers = self._sampler.sample_layers(seeds, epoch, shard.step)
         sampled = time.perf_counter()
-        # NumPy gathers with one thread and without the GIL; torch would start a second pool of threads here.
-        x = torch.from_numpy(self._rows(self._x, n_id.numpy())).float()  # of float16, which a store may hold
+        join = joined_cold_features if self._is_cold else joined_features
+        x = join(self._x, layers.nodes, layers.outer_indptr, layers.outer_ids, self._aggr, self._dtype)
         y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
         stream = stream_of(self._sampler.seed, epoch, shard.step)
         weight = step_weight(shard, self._seed_weights)
-        return Batch(shard.step, stream, n_id, x, blocks, y, shard.num_global, weight, seconds)
+        return Batch(shard.step, stream, layers.nodes, x, layers.blocks, y, shard.num_global, weight, seconds)
 
 
 def step_weight(shard: SeedShard, seed_weights: Tensor | None) -> float:

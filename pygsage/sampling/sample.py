@@ -81,7 +81,7 @@ class Block:
 
     Attributes:
         indptr: int64 [num_dst + 1], where each destination's edges begin.
-        indices: int64 [num_edges], rows of the layer's input.
+        indices: int32 or int64 [num_edges], rows of the layer's input.
     """
 
     indptr: Tensor
@@ -91,3 +91,20 @@ class Block:
     def num_dst(self) -> int:
         """How many rows the layer puts out."""
         return len(self.indptr) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """What a training step needs: the outermost hop's neighbours get no rows, as only their aggregate is wanted.
+
+    Attributes:
+        nodes: int64 [t], global ids of the outermost hop's targets: the seeds, then the others by first reach.
+        blocks: One a layer but the first, outermost first.
+        outer_indptr: int64 [t + 1], where the neighbours of each of `nodes` begin.
+        outer_ids: int32 or int64, their global ids, in draw order.
+    """
+
+    nodes: Tensor
+    blocks: list[Block]
+    outer_indptr: Tensor
+    outer_ids: Tensor

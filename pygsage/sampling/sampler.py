@@ -24,7 +24,7 @@ from pygsage.errors import ConfigError, DatasetError, EnvironmentLimitError
 from pygsage.sampling import native as native_sampler
 from pygsage.sampling import reference
 from pygsage.sampling.keys import mix64, stream_of, stream_of_seeds
-from pygsage.sampling.sample import Block, EdgeType, HeteroSample, Hop, Relation, Sample
+from pygsage.sampling.sample import Block, EdgeType, HeteroSample, Hop, Layers, Relation, Sample
 from pygsage.sampling.topology import Edges, HeteroEdges, path_of, read_edges
 from pygsage.spelling import parse_fanouts
 
@@ -190,6 +190,18 @@ class NeighborSampler(BaseSampler):
             pointers = indptr[: num_dst + 1]
             blocks.append(Block(pointers, indices[: int(pointers[-1])]))
         return sample.nodes, blocks
+
+    def sample_layers(self, seeds: Tensor, epoch: int, step: int) -> Layers:
+        """Samples what one training step needs when the outermost hop is only to be aggregated.
+
+        The arguments, errors and neighbours of `sample_blocks`; those of its outermost block are global ids here.
+        """
+        if self.backend == "native" and not self.is_hetero:
+            stream = stream_of(self.seed, epoch, step)
+            return native_sampler.sample_layers(self.indptr, self.indices, seeds, self.fanouts, stream)
+        nodes, blocks = self.sample_blocks(seeds, epoch, step)
+        outer = blocks[0]
+        return Layers(nodes[: outer.num_dst], blocks[1:], outer.indptr, nodes[outer.indices])
 
     def _draw(self, seeds: Tensor, stream: int, layered: bool) -> Sample:
         function: SampleFunction = native_sampler.sample if self.backend == "native" else reference.sample

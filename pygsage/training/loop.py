@@ -19,6 +19,7 @@ from pygsage.config import LOWER_IS_BETTER, TrainConfig
 from pygsage.distributed import World
 from pygsage.errors import Stopped, TrainingError
 from pygsage.memory.peak import PeakMemory
+from pygsage.native.memory import release_buffers
 from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.shard import share_of
 from pygsage.training.checkpoint import save_checkpoint, save_weights
@@ -165,6 +166,7 @@ class Trainer:
                     self.save()
         finally:
             batches.close()
+            release_buffers()
             self.report.end_epoch()
 
     def _step(self, batch: StepBatch, clock: Clock) -> None:

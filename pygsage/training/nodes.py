@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from pygsage import native
 from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
 from pygsage.distributed import World
+from pygsage.native.memory import prefer_huge_pages
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
@@ -58,7 +60,11 @@ class NodeProblem(Problem):
     ) -> BatchPipeline[Batch]:
         """Sampled neighbourhoods of training nodes."""
         sampler = NeighborSampler(self.graph, config.fanouts, config.seed, config.sampler)
-        make = NodeBatches(self.graph, self.graph.splits["train"], sampler, seed_weights)
+        graph, dtype = self.graph, torch.bfloat16 if config.precision == "bf16" else None
+        if graph.folder is None:  # in RAM, and its rows are read in random order
+            for array in (graph.x, graph.indptr, graph.indices):
+                prefer_huge_pages(array)
+        make = NodeBatches(graph, graph.splits["train"], sampler, seed_weights, config.aggr, dtype)
         return BatchPipeline(make, shards, num_threads)
 
     def scores(self, model: nn.Module, batch: Batch) -> Tensor:

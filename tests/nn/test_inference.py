@@ -113,15 +113,15 @@ def test_c125_a_star_is_aggregated_within_the_budget(aggr: str, monkeypatch: pyt
     torch.manual_seed(0)
     model, x = GraphSAGE(4, 8, 2, 3, aggr=aggr), torch.randn(num_leaves + 1, 4)
     seen = []
-    from pygsage.nn import inference
+    from pygsage.nn import gather
 
-    aggregate = inference.aggregate
+    sum_up = gather.sum_up
 
-    def watched(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str) -> Tensor:
+    def watched(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:
         seen.append((len(indices), len(indptr) - 1))
-        return aggregate(x, indptr, indices, aggr)
+        return sum_up(x, indptr, indices, aggr, width)
 
-    monkeypatch.setattr(inference, "aggregate", watched)
+    monkeypatch.setattr(gather, "sum_up", watched)
     found = layerwise_inference(model, x, indptr, indices, edge_budget=budget)
     assert max(edges for edges, _ in seen) == budget
     assert max(rows for _, rows in seen) <= 1 << 16

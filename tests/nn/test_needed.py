@@ -67,7 +67,7 @@ def test_c124_a_cold_file_gives_the_same_bits(
     x = torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="c"))
     model = GraphSAGE(8, 6, 2, 4)
     warm = layerwise_inference(model, x.float(), indptr, indices, wanted=wanted)
-    monkeypatch.setattr("pygsage.nn.inference._GATHERED_VALUES", 64)
+    monkeypatch.setattr("pygsage.nn.gather._GATHERED_VALUES", 64)
     (tmp_path / "scratch").mkdir()
     cold = layerwise_inference(model, x, indptr, indices, wanted=wanted, cold=True, scratch=tmp_path / "scratch")
     rows = slice(None) if wanted is None else wanted

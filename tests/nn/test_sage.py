@@ -9,7 +9,8 @@ import torch_geometric.nn
 from torch import Tensor
 
 from pygsage.errors import ConfigError
-from pygsage.nn.sage import GraphSAGE, aggregate
+from pygsage.nn.join import aggregate
+from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sample import Block
 

@@ -258,7 +258,7 @@ def test_an_error_in_a_sampler_thread_is_the_error_of_the_run(
     def broken(*args: Any) -> None:
         raise RuntimeError("a thread broke")
 
-    monkeypatch.setattr("pygsage.sampling.sampler.NeighborSampler.sample_blocks", broken)
+    monkeypatch.setattr("pygsage.sampling.sampler.NeighborSampler.sample_layers", broken)
     with pytest.raises(RuntimeError, match="a thread broke"):
         train(small, run_dir=str(tmp_path / "run"), **SMALL)
     assert not [t for t in threading.enumerate() if t.name.startswith("pygsage")]

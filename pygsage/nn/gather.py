@@ -1,0 +1,106 @@
+"""Rows of a large array and the aggregates of neighbours' rows, a bounded number at a time, for an inference."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pygsage.data.cold import cold_rows
+from pygsage.nn.join import aggregate
+from pygsage.nn.needed import edges_of
+from pygsage.sampling.features import joined_features
+
+_GATHERED_VALUES = 1 << 23  # of rows on the disk, and of float16 rows on a GPU, at once
+
+
+class Gather:
+    """Reads rows of an array and aggregates those of neighbours, where the array lies.
+
+    Args:
+        aggr: `mean`, `sum` or `max`.
+        edge_budget: The most edges that are aggregated at once; a node with more neighbours is done in parts.
+        cold: The array is mapped from a file that does not fit in RAM.
+    """
+
+    def __init__(self, aggr: str, edge_budget: int, cold: bool) -> None:
+        self.aggr, self.edge_budget = aggr, edge_budget
+        self.is_cold = cold
+
+    def rows(self, x: Tensor, some: slice | Tensor) -> Tensor:
+        """Some rows, as they are."""
+        if not self.is_cold:
+            return x[some]
+        ids = torch.arange(some.start, some.stop) if isinstance(some, slice) else some
+        return torch.from_numpy(cold_rows(x.numpy(), ids.numpy()))
+
+    def joined(self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor) -> Tensor:
+        """The aggregate of the in-neighbours of some rows beside the rows: [n, 2 F], float32 for float16."""
+        if x.device.type == "cpu" and not self.is_cold and isinstance(some, slice):
+            edge, edge_end = int(indptr[some.start]), int(indptr[some.stop])
+            if edge_end - edge <= self.edge_budget:
+                own, offsets = torch.arange(some.start, some.stop), indptr[some.start : some.stop + 1] - edge
+                threads = torch.get_num_threads()
+                return joined_features(x, own, offsets, indices[edge:edge_end], self.aggr, num_threads=threads)
+        neighbours = self.aggregate(x, indptr, indices, some)
+        return torch.cat([neighbours, self.rows(x, some).to(neighbours.dtype)], 1)
+
+    def aggregate(
+        self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor, width: int | None = None
+    ) -> Tensor:
+        """The aggregate of the in-neighbours of some rows, which are within the budget or a single one.
+
+        `width`: how many columns of `x` are taken, from the first; all by default.
+        """
+        width = x.shape[1] if width is None else width
+        if isinstance(some, slice):
+            begin, end = some.start, some.stop
+        elif len(some) == 1:
+            begin = int(some)
+            end = begin + 1
+        else:
+            offsets, neighbours = next(edges_of(indptr, indices, some))
+            return self._sum_up(x, offsets.to(x.device), neighbours.to(x.device), self.aggr, width)
+        edge, edge_end = int(indptr[begin]), int(indptr[end])
+        if edge_end - edge <= self.edge_budget:
+            offsets = (indptr[begin : end + 1] - edge).to(x.device)
+            return self._sum_up(x, offsets, indices[edge:edge_end].to(x.device), self.aggr, width)
+        # One node with more neighbours than the budget.
+        total: Tensor | None = None
+        for part in range(edge, edge_end, self.edge_budget):
+            piece = indices[part : min(part + self.edge_budget, edge_end)].to(x.device)
+            offsets = torch.tensor([0, len(piece)], device=x.device)
+            row = self._sum_up(x, offsets, piece, "max" if self.aggr == "max" else "sum", width).double()
+            if total is None:
+                total = row
+            else:
+                total = torch.maximum(total, row) if self.aggr == "max" else total + row
+        assert total is not None
+        whole = total / (edge_end - edge) if self.aggr == "mean" else total
+        return whole.to(torch.promote_types(x.dtype, torch.float32))
+
+    def _sum_up(self, x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:
+        """Of rows on the disk, and of float16 on a GPU, after they were gathered and widened in pieces."""
+        if not self.is_cold and x.device.type == "cpu":
+            return sum_up(x, indptr, indices, aggr, width)
+        if not self.is_cold and x.dtype != torch.float16:
+            return aggregate(x[:, :width], indptr, indices, aggr)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        found = torch.empty(len(indptr) - 1, width, dtype=wide, device=x.device)
+        at_once = max(1, _GATHERED_VALUES // x.shape[1])
+        begin, last = 0, len(indptr) - 1
+        while begin < last:
+            edge = int(indptr[begin])
+            end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
+            ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
+            rows, offsets = self.rows(x, ids.to(torch.int64))[:, :width], indptr[begin : end + 1] - edge
+            if x.device.type == "cpu":
+                found[begin:end] = sum_up(rows, offsets, places, aggr, width)
+            else:
+                found[begin:end] = aggregate(rows.to(wide), offsets, places, aggr)
+            begin = end
+        return found
+
+
+def sum_up(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:
+    """The aggregate of the first `width` columns of the neighbours' rows of each target, on the CPU."""
+    return joined_features(x, None, indptr, indices, aggr, num_threads=torch.get_num_threads(), columns=width)
