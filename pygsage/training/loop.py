@@ -139,9 +139,9 @@ class Trainer:
             loss, seconds = done.loss_sum / done.loss_weight, time.perf_counter() - start
             if done.step == len(self.pipeline):  # with --max-steps an epoch may be left half done
                 done.epoch, done.step, done.loss_sum, done.loss_weight = epoch, 0, 0.0, 0.0
-            self.append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds)
+            self.append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds, **self._cache_figures())
             text = f"epoch {epoch:>3}  loss {loss:.4f}"
-            if "val" in self.problem.data.splits and (epoch % self.config.eval_every == 0 or self._finished()):
+            if self._is_to_evaluate(epoch):
                 text += f"  val {self.metric} {self._validate(epoch):.4f}"
             self.report.line(f"{text}  {time.perf_counter() - start:.2f} s")
             self.save()
@@ -285,6 +285,17 @@ class Trainer:
     def _out_of_steps(self) -> bool:
         limit = self.config.max_steps
         return limit is not None and self.progress.total_steps >= limit
+
+    def _is_to_evaluate(self, epoch: int) -> bool:
+        every = self.config.eval_every
+        return every > 0 and "val" in self.problem.data.splits and (epoch % every == 0 or self._finished())
+
+    def _cache_figures(self) -> dict[str, float]:
+        """Rows that all ranks found in their caches of hot rows since the last call, and that they had to read."""
+        hits, misses = self.world.sum_(torch.tensor(self.problem.cache_counts(), dtype=torch.int64)).tolist()
+        if not hits + misses:
+            return {}
+        return {"cache_hits": hits, "cache_misses": misses, "cache_hit_rate": hits / (hits + misses)}
 
     def _agreed_signal(self) -> int:
         return int(self.world.sum_(torch.tensor([self.stop.code], dtype=torch.int64)))
