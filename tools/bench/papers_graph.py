@@ -51,7 +51,9 @@ def main() -> None:
     make(folder, args.scale, args.seed)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     took, used = time.perf_counter() - begin, time.process_time() - cpu
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, NumPy {np.__version__}, seed {args.seed}")
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, NumPy {np.__version__}, seed {args.seed}"
+    )
     print(f"{folder}: scale {args.scale:g}, {size / 2**30:.2f} GiB in {took:.0f} s ({used:.0f} s of CPU)")
 
 
