@@ -53,6 +53,8 @@ def shape_of_raw(raw: RawGraph) -> DatasetShape | None:
     mapped = frozenset(key for key, part in (("x", x), ("edge_index", edges)) if _is_mapped(part))
     columns = y.size(1) if y.dim() == 2 else 1
     classes = int(y.max()) + 1 if columns == 1 and y.numel() and not y.is_floating_point() else 16
+    if classes > max(x.size(0), 1):  # no labels that can be trained on: the door says what is wrong
+        return None
     return DatasetShape(
         name=raw.name,
         source="its arrays",

@@ -1,6 +1,6 @@
 """Makes the two graphs that speed is measured on: seeded, power-law, symmetric, with the sizes of OGB's.
 
-    python tools/bench/speed_graphs.py arxiv products --out /tmp/pygsage-speed
+    python tools/bench/speed/graphs.py arxiv products --out /tmp/pygsage-speed
 
 Each becomes a folder that `pygsage.data.graph.Graph.open` maps and whose `.npy` files any other library can read:
 `indptr`, `indices` (in-neighbours; as the graph is symmetric also the out-neighbours), `x`, `y`, `split/train`. A
