@@ -7,7 +7,7 @@ from pygsage.memory.rows import Row
 from pygsage.memory.shapes import DatasetShape
 
 COLD_SHARE = 0.5  # of what is available: features over it are taken as not held by the page cache
-PLANNED_SHARE = 0.85  # of what is available: the rest is for pages of the rows that are not held
+PLANNED_SHARE = 0.9  # of what is available: the rest is for pages of the rows that are not held
 ALWAYS_FITS_BYTES = 64 << 20
 
 
@@ -22,7 +22,7 @@ def topology_bytes(shape: DatasetShape, num_edges: int) -> int:
 
 
 def hot_rows(shape: DatasetShape, disk: Estimate, num_edges: int, available: int | None) -> int:
-    """Rows that each rank holds in RAM: what is left of 85 % beside the process, the step and the edges.
+    """Rows that each rank holds in RAM: what is left of nine tenths beside the process, the step and the edges.
 
     Each rank has a cache of its own, in memory that nobody can take away: one that is shared would have to lie in
     /dev/shm, which is 64 MB in a container, or in a file, which is the page cache once more. Their sum is bounded.

@@ -4,11 +4,11 @@ Scale 1 has the 111,059,956 nodes of ogbn-papers100M, its 1,615,685,872 directed
 float16, 172 classes and 1,207,179 / 125,265 / 214,338 training, validation and test nodes, the only ones with labels,
 as there. What is made up: features and labels are random; nodes are ranked at random, and the node of rank r of N has
 an expected in-degree, and a chance to be drawn as a source, in proportion to (r / N)**-0.6, which gives both degrees a
-tail of P(d) ~ d**-2.67. Sources are drawn one by one, so that a few edges occur twice; node ids say nothing of the rank.
+tail of P(d) ~ d**-2.67. Sources are drawn one by one, so that a few edges occur twice; ids say nothing of the rank.
 
 Nothing is sorted: edges are drawn destination by destination. Every array is written from its first byte to its last,
 in pieces that are a function of the seed and the piece's number alone; a run that was killed goes on after the last
-piece that was synced. Peak RAM is some 200 MiB. The store takes 46.3 GiB at scale 1, of which 12 GiB are the edges' ids.
+piece that was synced. Peak RAM is some 200 MiB. The store takes 46.2 GiB at scale 1, of which 12 are the edges' ids.
 """
 
 from __future__ import annotations
