@@ -78,7 +78,11 @@ class TrainConfig:
         "fp32", "bf16 multiplies matrices in bfloat16 while training; weights, sums and evaluation stay float32"
     )
     patience: int | None = option(None, "stop when the validation score has not risen for this many evaluations")
-    eval_every: int = option(1, "epochs between evaluations on the validation nodes")
+    eval_every: int = option(
+        1,
+        "epochs between evaluations on the validation nodes; 0 never evaluates, nor on the test nodes at the end: the "
+        "last weights are the best, and pygsage predict scores them when it is asked",
+    )
     task: Literal["auto", "classes", "multilabel", "regression"] = option(
         "auto",
         "what the labels are: auto takes whole numbers a node for classes, a table of 0 and 1 (NaN is missing) for "
@@ -150,13 +154,17 @@ class TrainConfig:
         for f in fields(self):
             _check_type(f.name, getattr(self, f.name), str(f.type))
         _check_fanouts(self.fanouts)
-        for name in ("epochs", "batch_size", "hidden", "eval_every"):
+        for name in ("epochs", "batch_size", "hidden"):
             _at_least(name, getattr(self, name), 1)
         for name in ("max_steps", "procs", "patience", "sampler_threads"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
-        if self.split_id is not None:
-            _at_least("split_id", self.split_id, 0)
+        for name in ("split_id", "eval_every"):
+            if getattr(self, name) is not None:
+                _at_least(name, getattr(self, name), 0)
+        if self.eval_every == 0 and (self.patience is not None or self.scheduler == "plateau"):
+            need = "--patience" if self.patience is not None else "--scheduler plateau"
+            raise ConfigError(f"{need} follows the validation score, and --eval-every is 0.", "Leave one of them out.")
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"{flag('seed')} is {self.seed}; expected an integer from 0 to 2**63 - 1.")
         if not 0.0 <= self.dropout < 1.0:

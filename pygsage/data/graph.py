@@ -23,12 +23,12 @@ from pygsage.data.arrays import (
     write_manifest,
 )
 from pygsage.data.raw import SPLITS
+from pygsage.memory.hot import is_cold
 from pygsage.memory.machine import read_machine
 from pygsage.native import core
 
 FORMAT = "pygsage-graph"
 VERSION = 1
-_ALWAYS_FITS_BYTES = 64 << 20
 TASKS = ("classes", "multilabel", "regression")
 _DTYPES = {
     "indptr": ("int64",),
@@ -178,15 +178,14 @@ class Graph:
 
 
 def _read_at_random(graph: Graph) -> bool:
-    """Whether the features are too large for the page cache; the kernel is then told not to read around each row."""
-    if core is None or graph.x.nbytes < _ALWAYS_FITS_BYTES:
+    """Whether features are too large for the page cache; edges, where they are, are then not read around each node."""
+    if core is None:
         return False
     available = read_machine().memory_available_bytes
-    if available is None or graph.x.nbytes <= available // 2:
+    if available is None or not is_cold(graph.x.nbytes, available):
         return False
-    for array in (graph.x, graph.indices.reshape(1, -1)):
-        if array.nbytes > available // 4:
-            core.at_random(array.numpy())
+    if graph.indices.nbytes > available // 4:
+        core.at_random(graph.indices.reshape(1, -1).numpy())
     return True
 
 

@@ -18,6 +18,7 @@ from pygsage.memory.estimate import (
     estimate,
     rule_of_thumb_bytes,
 )
+from pygsage.memory.hot import hot_rows, with_hot_rows
 from pygsage.memory.machine import Machine, read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
@@ -48,6 +49,7 @@ class MemoryAnswer:
         machine: What there is.
         decision: Where to hold it.
         build_bytes: RAM for sorting edges while a graph is built on disk.
+        hot_rows: Rows of the features that each rank holds in RAM when it trains from disk.
     """
 
     shape: DatasetShape
@@ -59,6 +61,7 @@ class MemoryAnswer:
     machine: Machine
     decision: Decision
     build_bytes: int = BUILD_BYTES
+    hot_rows: int = 0
 
     @property
     def chosen(self) -> Estimate:
@@ -153,16 +156,25 @@ def answer(
         for way in ("memory", "disk", "pyg")
     }
     share = config.memory_share if isinstance(config, EstimateConfig) else 0.5
+    decision = decide(ways["memory"], ways["disk"], machine, limit, share)
+    num_edges = edges_in_use(shape, training)
+    # A cache takes what is left: it decides nothing. A graph of ours is mapped either way.
+    hot = 0
+    if decision.storage == "disk" or shape.made == "folder" or getattr(config, "storage", "") == "disk":
+        hot = hot_rows(shape, ways["disk"], num_edges, available)
+    for way in ("memory", "disk") if shape.made == "folder" else ("disk",):
+        ways[way] = with_hot_rows(ways[way], shape, hot)
     return MemoryAnswer(
         shape=shape,
         training=training,
-        batch=batch_of(shape, training, edges_in_use(shape, training)),
+        batch=batch_of(shape, training, num_edges),
         memory=ways["memory"],
         disk=ways["disk"],
         pyg=ways["pyg"],
         machine=machine,
-        decision=decide(ways["memory"], ways["disk"], machine, limit, share),
+        decision=decision,
         build_bytes=build,
+        hot_rows=hot,
     )
 
 

@@ -132,6 +132,8 @@ def estimate(
     else:
         rows += evaluate_rows(shape, training, num_edges, on_disk=way == "disk")
     rows += _library_rows(rows)
+    if not training.evaluates:
+        rows = [row for row in rows if row.phase != "evaluate"]
     base = RANK_BYTES if base_bytes is None else base_bytes
     rows = [*_process_rows(rows, base, training), *rows]
     return Estimate(way, tuple(rows), training.num_ranks)

@@ -55,6 +55,7 @@ class EstimateConfig:
     undirected: bool = _as_in_train("undirected")
     self_loops: bool = _as_in_train("self_loops")
     sampler_threads: int | None = _as_in_train("sampler_threads")
+    eval_every: int = _as_in_train("eval_every")
 
     memory_limit: str | None = option(None, "RAM that the job may take, such as 8GiB (default: what is available)")
     memory_share: float = option(0.5, "share of the RAM that may be planned for a dataset in memory")

@@ -33,6 +33,7 @@ class Training:
         num_ranks: Processes of this machine.
         num_gpus: How many of them have a GPU: all or none.
         sampler_threads: Threads that prepare batches in each rank; two more batches than these can be held.
+        evaluates: Whether any split is ever scored.
     """
 
     batch_size: int
@@ -45,6 +46,7 @@ class Training:
     num_ranks: int
     num_gpus: int
     sampler_threads: int
+    evaluates: bool = True
 
 
 def resolve(
@@ -66,6 +68,7 @@ def resolve(
         num_ranks=ranks,
         num_gpus=gpus,
         sampler_threads=config.sampler_threads or (2 if threads_each > 2 else 1),
+        evaluates=config.eval_every > 0,
     )
 
 

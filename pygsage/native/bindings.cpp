@@ -17,9 +17,9 @@
 #include "blocks.h"
 #include "csc.h"
 #include "fetch.h"
+#include "held.h"
 #include "hetero.h"
 #include "memory.h"
-#include "prefetch.h"
 #include "ragged.h"
 #include "sampler.h"
 
@@ -171,12 +171,6 @@ nb::tuple sample_hetero(std::vector<std::int64_t> num_nodes, std::vector<Input<s
 
 using Rows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-void will_need(Rows array, Input<std::int64_t> rows) {
-  nb::gil_scoped_release release;
-  pygsage::will_need(array.data(), array.shape(1) * array.itemsize(), static_cast<std::int64_t>(array.shape(0)),
-                     rows.data(), rows.size());
-}
-
 void at_random(Rows array) { pygsage::at_random(array.data(), array.nbytes()); }
 using AnyRows = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using AnyOutput = nb::ndarray<nb::c_contig, nb::device::cpu>;
@@ -202,14 +196,29 @@ void gather_rows(AnyRows rows, Input<std::int64_t> begins, Input<std::int64_t> l
   pygsage::gather_rows(static_cast<const char*>(rows.data()), row_bytes, pieces, static_cast<char*>(out.data()));
 }
 
-bool fetch_rows(AnyRows rows, Input<std::int64_t> begins, Input<std::int64_t> lengths, int threads) {
+bool fetch_rows(AnyRows rows, Input<std::int64_t> begins, Input<std::int64_t> lengths, int threads, bool look) {
   const auto pieces = pieces_of(begins, lengths);
   if (rows.ndim() == 0) throw std::invalid_argument("rows has no dimension");
   std::size_t row_bytes = rows.itemsize();
   for (std::size_t d = 1; d < rows.ndim(); ++d) row_bytes *= rows.shape(d);
   pygsage::checked_total(pieces, static_cast<std::int64_t>(rows.shape(0)));
   nb::gil_scoped_release release;
-  return pygsage::fetch_rows(static_cast<const char*>(rows.data()), row_bytes, pieces, threads);
+  return pygsage::fetch_rows(static_cast<const char*>(rows.data()), row_bytes, pieces, threads, look);
+}
+
+std::int64_t take_held(Input<std::uint64_t> bits, Input<std::uint32_t> before, Rows held, Input<std::int64_t> ids,
+                       AnyOutput out, nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> missed) {
+  const std::size_t row_bytes = held.shape(1) * held.itemsize();
+  if (out.ndim() != 2 || out.dtype() != held.dtype() || out.shape(1) != held.shape(1) || out.shape(0) != ids.size())
+    throw std::invalid_argument("out has not a row of those held for each id");
+  if (before.size() != bits.size() || missed.size() < ids.size())
+    throw std::invalid_argument("before or missed is too short");
+  const auto limit = static_cast<std::int64_t>(bits.size()) * 64;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids.data()[i] < 0 || ids.data()[i] >= limit) throw std::out_of_range("id out of range");
+  nb::gil_scoped_release release;
+  return pygsage::take_held({bits.data(), before.data(), static_cast<const char*>(held.data()), row_bytes}, ids.data(),
+                            static_cast<std::int64_t>(ids.size()), static_cast<char*>(out.data()), missed.data());
 }
 
 template <typename T>
@@ -268,7 +277,7 @@ constexpr const char* kGatherRowsDoc =
 constexpr const char* kFetchRowsDoc =
     "fetch_rows(rows, begins, lengths, threads) -> bool\n\n"
     "Reads pieces of a mapped array into memory, many at once, unless a few of them that are looked at are there;\n"
-    "returns whether it did. Releases the GIL. Raises ValueError for a piece out of range.";
+    "returns whether it did. look=False: without that look. Releases the GIL. Raises ValueError for a piece out of range.";
 
 constexpr const char* kGatherColumnsDoc =
     "gather_columns(rows, begins, lengths, out, shifts)\n\n"
@@ -290,8 +299,6 @@ NB_MODULE(_core, m) {
   m.def("sample_layers", &sample_layers<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24);
   bind_layers(m);
-  m.def("will_need", &will_need, "array"_a.noconvert(), "rows"_a.noconvert(),
-        "Asks the disk for rows [n] int64 of a mapped array [N, F], without waiting; ascending ones cost least.");
   m.def("at_random", &at_random, "array"_a.noconvert(),
         "Tells the kernel that a mapped array [N, F] is touched in no order, so that it reads no more than that.");
   m.def("sample_hetero", &sample_hetero, "num_nodes"_a, "seeds"_a.noconvert(), "indptrs"_a.noconvert(),
@@ -300,7 +307,11 @@ NB_MODULE(_core, m) {
   m.def("gather_rows", &gather_rows, "rows"_a.noconvert(), "begins"_a.noconvert(), "lengths"_a.noconvert(),
         "out"_a.noconvert(), kGatherRowsDoc);
   m.def("fetch_rows", &fetch_rows, "rows"_a.noconvert(), "begins"_a.noconvert(), "lengths"_a.noconvert(), "threads"_a,
-        kFetchRowsDoc);
+        "look"_a = true, kFetchRowsDoc);
+  m.def("take_held", &take_held, "bits"_a.noconvert(), "before"_a.noconvert(), "held"_a.noconvert(), "ids"_a.noconvert(),
+        "out"_a.noconvert(), "missed"_a.noconvert(),
+        "Copies the rows of ids [n] int64 that are held to their places in out [n, F]; the places of the others go into\n"
+        "missed [n] int64, and their number is returned. bits, before: uint64, uint32 [ceil(N / 64)], as held.h says.");
   m.def("gather_columns", &gather_columns<std::int64_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),
         "lengths"_a.noconvert(), "out"_a.noconvert(), "shifts"_a, kGatherColumnsDoc);
   m.def("gather_columns", &gather_columns<std::int32_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),

@@ -52,9 +52,10 @@ inline bool look_resident(const char* rows, std::size_t row_bytes, const Pieces&
 
 // A disk serves many reads in the time of one, and a page fault waits for one at a time, with its neighbours that
 // nobody asked for. So each thread asks for some pieces, and only then touches them. Returns whether that was needed.
-inline bool fetch_rows(const char* rows, std::size_t row_bytes, const Pieces& pieces, int max_threads) {
+// `look`: not where a few of the pieces that are looked at are in memory, as all of them or none usually are.
+inline bool fetch_rows(const char* rows, std::size_t row_bytes, const Pieces& pieces, int max_threads, bool look) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  if (row_bytes == 0 || pieces.size == 0 || look_resident(rows, row_bytes, pieces, page)) return false;
+  if (row_bytes == 0 || pieces.size == 0 || (look && look_resident(rows, row_bytes, pieces, page))) return false;
   constexpr std::int64_t kAtOnce = 16;
   std::atomic<std::int64_t> next{0};
   const auto work = [&]() noexcept {
@@ -87,9 +88,18 @@ inline bool fetch_rows(const char* rows, std::size_t row_bytes, const Pieces& pi
   return true;
 }
 
+// Tells the kernel that the pages of a mapped array are touched in no order: it then reads those alone.
+inline void at_random(const void* base, std::size_t num_bytes) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(base) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(base) + num_bytes;
+  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_RANDOM);
+}
+
 #else
 
-inline bool fetch_rows(const char*, std::size_t, const Pieces&, int) { return false; }
+inline bool fetch_rows(const char*, std::size_t, const Pieces&, int, bool) { return false; }
+inline void at_random(const void*, std::size_t) {}
 
 #endif
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygsage.data.cold import cold_rows
+from pygsage.data.feature_rows import FeatureRows
 from pygsage.nn.join import aggregate
 from pygsage.nn.needed import edges_of
 from pygsage.sampling.features import joined_features
@@ -19,23 +19,22 @@ class Gather:
     Args:
         aggr: `mean`, `sum` or `max`.
         edge_budget: The most edges that are aggregated at once; a node with more neighbours is done in parts.
-        cold: The array is mapped from a file that does not fit in RAM.
+        features: Reads rows in the place of the array, where they have to be read; each layer has its own.
     """
 
-    def __init__(self, aggr: str, edge_budget: int, cold: bool) -> None:
+    def __init__(self, aggr: str, edge_budget: int, features: FeatureRows | None) -> None:
         self.aggr, self.edge_budget = aggr, edge_budget
-        self.is_cold = cold
+        self.features = features if features is not None and features.resident is None else None
 
     def rows(self, x: Tensor, some: slice | Tensor) -> Tensor:
         """Some rows, as they are."""
-        if not self.is_cold:
+        if self.features is None:
             return x[some]
-        ids = torch.arange(some.start, some.stop) if isinstance(some, slice) else some
-        return torch.from_numpy(cold_rows(x.numpy(), ids.numpy()))
+        return self.features.read(torch.arange(some.start, some.stop) if isinstance(some, slice) else some)
 
     def joined(self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor) -> Tensor:
         """The aggregate of the in-neighbours of some rows beside the rows: [n, 2 F], float32 for float16."""
-        if x.device.type == "cpu" and not self.is_cold and isinstance(some, slice):
+        if x.device.type == "cpu" and self.features is None and isinstance(some, slice):
             edge, edge_end = int(indptr[some.start]), int(indptr[some.stop])
             if edge_end - edge <= self.edge_budget:
                 own, offsets = torch.arange(some.start, some.stop), indptr[some.start : some.stop + 1] - edge
@@ -80,9 +79,9 @@ class Gather:
 
     def _sum_up(self, x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:
         """Of rows on the disk, and of float16 on a GPU, after they were gathered and widened in pieces."""
-        if not self.is_cold and x.device.type == "cpu":
+        if self.features is None and x.device.type == "cpu":
             return sum_up(x, indptr, indices, aggr, width)
-        if not self.is_cold and x.dtype != torch.float16:
+        if self.features is None and x.dtype != torch.float16:
             return aggregate(x[:, :width], indptr, indices, aggr)
         wide = torch.promote_types(x.dtype, torch.float32)
         found = torch.empty(len(indptr) - 1, width, dtype=wide, device=x.device)

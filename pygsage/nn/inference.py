@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pygsage.data.feature_rows import ColdRows, FeatureRows
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.native.memory import prefer_huge_pages, release_buffers
 from pygsage.nn.gather import Gather
@@ -36,7 +37,7 @@ def layerwise_inference(
     device: str | torch.device | None = None,
     last_hidden: bool = False,
     wanted: Tensor | None = None,
-    cold: bool = False,
+    features: FeatureRows | None = None,
 ) -> Tensor:
     """The output of `model` for all nodes, as its full-batch forward in `eval()` mode gives, in order of node id.
 
@@ -54,7 +55,7 @@ def layerwise_inference(
         last_hidden: Return the last hidden layer, before the last convolution, instead of the output.
         wanted: int64 [n]: the only nodes whose outputs are used; those of others are then undefined, and are not
             computed where the wanted ones do not need them.
-        cold: `x` is mapped from a file that does not fit in RAM: rows are asked for ahead, and in order.
+        features: Reads the rows of `x`, where it is mapped from a file that does not fit in RAM.
 
     Returns:
         [N, out_channels], or [N, hidden_channels], of the model's dtype. In one process it lies beside `x`; with
@@ -65,8 +66,8 @@ def layerwise_inference(
         DatasetError: when the shapes of `x`, `indptr` and `indices` do not fit together.
 
     Costs two arrays of N x width for all ranks together (of wanted nodes and what they need, only those rows are
-    touched), and the ids of an edge budget and 8,192 rows x 3 widths besides (on a GPU, and of `cold` rows, an edge
-    budget x width); no messages of E x width.
+    touched), and the ids of an edge budget and 8,192 rows x 3 widths besides (on a GPU, and of rows that are
+    read, an edge budget x width); no messages of E x width.
     """
     sage = _unwrapped(model)
     _check(sage, x, indptr, indices, edge_budget)
@@ -79,7 +80,7 @@ def layerwise_inference(
     try:
         first, last = arrays.own_rows(indptr)
         needed = needed_rows(indptr, indices, wanted, num_layers)
-        gather = Gather(sage.aggr, edge_budget, cold)
+        gather = Gather(sage.aggr, edge_budget, features)
         inputs = x
 
         def parts(layer: int) -> Iterable[slice | Tensor]:
@@ -111,6 +112,8 @@ def layerwise_inference(
                     outputs[some] = rows.to(outputs.device)
             arrays.finish()
             inputs = outputs
+            if gather.features is not None:
+                gather.features = ColdRows(outputs) if arrays.in_files else None
         return arrays.result() if num_layers else x.to(parameter.dtype)
     finally:
         sage.train(was_training)

@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pygsage import native
-from pygsage.data.cold import cold_rows
 from pygsage.native.memory import empty
 
 
@@ -50,18 +49,6 @@ def joined_features(
     seen = out.view(torch.int16) if dtype == torch.bfloat16 else out
     native.core.join_features(x.numpy(), own, indptr.numpy(), ids.numpy(), aggr, seen.numpy(), num_threads, "", width)
     return out
-
-
-def joined_cold_features(
-    x: Tensor, nodes: Tensor, indptr: Tensor, ids: Tensor, aggr: str, dtype: torch.dtype | None = None
-) -> Tensor:
-    """`joined_features`, to the last bit, of rows on a disk that are asked for ahead and in order.
-
-    Costs a sort of the ids, and holds each row that is needed once.
-    """
-    needed, places = torch.unique(torch.cat([nodes, ids.to(torch.int64)]), return_inverse=True)
-    rows = torch.from_numpy(cold_rows(x.numpy(), needed.numpy()))
-    return joined_features(rows, places[: len(nodes)], indptr, places[len(nodes) :], aggr, dtype)
 
 
 def _by_torch(x: Tensor, nodes: Tensor | None, indptr: Tensor, ids: Tensor, aggr: str, dtype: torch.dtype) -> Tensor:

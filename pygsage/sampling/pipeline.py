@@ -13,8 +13,9 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from pygsage.data.feature_rows import FeatureRows, rows_of
 from pygsage.data.graph import Graph
-from pygsage.sampling.features import joined_cold_features, joined_features
+from pygsage.sampling.features import joined_features
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sample import Block
 from pygsage.sampling.sampler import NeighborSampler
@@ -124,6 +125,7 @@ class NodeBatches:
             None counts each as one.
         aggr: How the first layer aggregates: `mean`, `sum` or `max`.
         dtype: Of the first layer's input: by default that of the features, float32 for float16.
+        rows: How the features are read: by default as `rows_of` has it.
     """
 
     def __init__(
@@ -134,9 +136,9 @@ class NodeBatches:
         seed_weights: Tensor | None = None,
         aggr: str = "mean",
         dtype: torch.dtype | None = None,
+        rows: FeatureRows | None = None,
     ) -> None:
-        self._x = graph.x
-        self._is_cold = graph.is_cold
+        self._rows = rows_of(graph) if rows is None else rows
         self._aggr = aggr
         self._dtype = dtype
         self._y = graph.y
@@ -148,15 +150,23 @@ class NodeBatches:
         """The batch of `shard`."""
         start = time.perf_counter()
         seeds = self._seeds[shard.positions]
-        layers = self._sampler.sample_layers(seeds, epoch, shard.step)
-        sampled = time.perf_counter()
-        join = joined_cold_features if self._is_cold else joined_features
-        x = join(self._x, layers.nodes, layers.outer_indptr, layers.outer_ids, self._aggr, self._dtype)
+        # The same neighbours and the same sums either way; rows that have to be read are read once each.
+        if self._rows.resident is not None:
+            layers, x = self._sampler.sample_layers(seeds, epoch, shard.step), self._rows.resident
+            nodes, blocks, outer, ids = layers.nodes, layers.blocks, layers.outer_indptr, layers.outer_ids
+            own = nodes
+            sampled = time.perf_counter()
+        else:
+            reached, (first, *blocks) = self._sampler.sample_blocks(seeds, epoch, shard.step)
+            nodes, own, outer, ids = reached[: first.num_dst], torch.arange(first.num_dst), first.indptr, first.indices
+            sampled = time.perf_counter()
+            x = self._rows.read(reached)
+        x = joined_features(x, own, outer, ids, self._aggr, self._dtype)
         y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
         stream = stream_of(self._sampler.seed, epoch, shard.step)
         weight = step_weight(shard, self._seed_weights)
-        return Batch(shard.step, stream, layers.nodes, x, layers.blocks, y, shard.num_global, weight, seconds)
+        return Batch(shard.step, stream, nodes, x, blocks, y, shard.num_global, weight, seconds)
 
 
 def step_weight(shard: SeedShard, seed_weights: Tensor | None) -> float:

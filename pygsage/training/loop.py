@@ -138,11 +138,11 @@ class Trainer:
             if done.step < len(self.pipeline):  # --max-steps ends within the epoch
                 self.save()
                 break
-            epoch, loss = done.epoch + 1, done.loss_sum / done.loss_weight
+            epoch, loss, seconds = done.epoch + 1, done.loss_sum / done.loss_weight, time.perf_counter() - start
             done.epoch, done.step, done.loss_sum, done.loss_weight = epoch, 0, 0.0, 0.0
-            self.append("epoch", epoch, loss=loss, seconds=time.perf_counter() - start, **clock.seconds)
+            self.append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds, **self._cache_figures())
             text = f"epoch {epoch:>3}  loss {loss:.4f}"
-            if "val" in self.problem.data.splits and self._is_evaluated(epoch):
+            if self._is_evaluated(epoch):
                 text += f"  val {self.metric} {self._validate(epoch):.4f}"
             self.report.line(f"{text}  {time.perf_counter() - start:.2f} s")
             self.save()
@@ -150,7 +150,11 @@ class Trainer:
         self._conclude(clock, start)
 
     def _is_evaluated(self, epoch: int) -> bool:
-        return epoch % self.config.eval_every == 0 or epoch == self.config.epochs
+        every = self.config.eval_every
+        return self._can_evaluate() and (epoch % every == 0 or epoch == self.config.epochs)
+
+    def _can_evaluate(self) -> bool:
+        return self.config.eval_every > 0 and "val" in self.problem.data.splits
 
     def _conclude(self, clock: Clock, start: float) -> None:
         """Scores and keeps the last weights where the schedule has not; none of it is in the checkpoint.
@@ -165,13 +169,18 @@ class Trainer:
         text = ""
         if partial:
             loss, seconds = done.loss_sum / done.loss_weight, time.perf_counter() - start
-            self.append("epoch", epoch, loss=loss, seconds=seconds, steps=done.step, **partial, **clock.seconds)
+            self.append(
+                "epoch",
+                epoch,
+                loss=loss,
+                seconds=seconds,
+                steps=done.step,
+                **partial,
+                **clock.seconds,
+                **self._cache_figures(),
+            )
             text = f"epoch {epoch:>3} (step {done.step} of {len(self.pipeline)})  loss {loss:.4f}"
-        if (
-            "val" in self.problem.data.splits
-            and (partial or not self._is_evaluated(done.epoch))
-            and self._out_of_steps()
-        ):
+        if self._can_evaluate() and (partial or not self._is_evaluated(done.epoch)) and self._out_of_steps():
             scores = self._score("val", epoch, **partial)
             text = f"{text or f'epoch {epoch:>3}'}  val {self.metric} {scores[self.metric]:.4f}"
             if done.best_epoch is None:
@@ -320,6 +329,13 @@ class Trainer:
     def _out_of_steps(self) -> bool:
         limit = self.config.max_steps
         return limit is not None and self.progress.total_steps >= limit
+
+    def _cache_figures(self) -> dict[str, float]:
+        """Rows that all ranks found in their caches of hot rows since the last call, and that they had to read."""
+        hits, misses = self.world.sum_(torch.tensor(self.problem.cache_counts(), dtype=torch.int64)).tolist()
+        if not hits + misses:
+            return {}
+        return {"cache_hits": hits, "cache_misses": misses, "cache_hit_rate": hits / (hits + misses)}
 
     def _agreed_signal(self) -> int:
         return int(self.world.sum_(torch.tensor([self.stop.code], dtype=torch.int64)))

@@ -11,11 +11,15 @@ from torch import Tensor, nn
 
 from pygsage import native
 from pygsage.config import TrainConfig
+from pygsage.data.feature_rows import CachedRows, FeatureRows, rows_of
+from pygsage.data.fetch import load
 from pygsage.data.graph import Graph
 from pygsage.distributed import World
+from pygsage.memory.decide import size_text
 from pygsage.native.memory import prefer_huge_pages
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
+from pygsage.sampling.hot_rows import hot_rows
 from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
 from pygsage.sampling.sampler import NeighborSampler, resolve_backend
 from pygsage.sampling.shard import DistributedSeedSampler
@@ -33,6 +37,7 @@ class NodeProblem(Problem):
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self._rows: FeatureRows = rows_of(graph)
 
     @property
     def data(self) -> Graph:
@@ -64,8 +69,26 @@ class NodeProblem(Problem):
         if graph.folder is None:  # in RAM, and its rows are read in random order
             for array in (graph.x, graph.indptr, graph.indices):
                 prefer_huge_pages(array)
-        make = NodeBatches(graph, graph.splits["train"], sampler, seed_weights, config.aggr, dtype)
+        if self.hot_rows and graph.folder is not None:
+            # The edges first: sampling waits for one page at a time.
+            for array in (graph.indptr, graph.indices):
+                load(array.numpy())
+            held = hot_rows(graph, graph.splits["train"], sampler, shards, self.hot_rows)
+            self._rows = CachedRows(graph.x, held)
+        make = NodeBatches(graph, graph.splits["train"], sampler, seed_weights, config.aggr, dtype, self._rows)
         return BatchPipeline(make, shards, num_threads)
+
+    def ready(self) -> list[str]:
+        """How much of the features is held in RAM, where they are read from a file."""
+        if not isinstance(self._rows, CachedRows):
+            return []
+        share = self._rows.num_held / max(1, self.graph.num_nodes)
+        told = f"{self._rows.num_held:,} hot rows ({share:.0%}), {size_text(self._rows.num_bytes)} a process"
+        return [f"features: read from {self.graph.folder}; in RAM {told}, chosen by sampling batches beforehand"]
+
+    def cache_counts(self) -> tuple[int, int]:
+        """As `Problem.cache_counts`."""
+        return self._rows.counts()
 
     def scores(self, model: nn.Module, batch: Batch) -> Tensor:
         """The outputs for the batch's seeds."""
@@ -92,7 +115,7 @@ class NodeProblem(Problem):
             device=world.device,
             last_hidden=embeddings,
             wanted=wanted,
-            cold=graph.is_cold,
+            features=self._rows,
         )
         return lambda nodes: outputs[nodes]
 

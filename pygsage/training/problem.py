@@ -99,6 +99,7 @@ class Problem(ABC):
     """What is learnt from a dataset: how batches are made, how they are scored, how a whole split is scored."""
 
     unit: str  # what has a label, in words: `node` or `graph`
+    hot_rows = 0  # rows of features that each rank may hold in RAM when they are read from a file; a choice of speed
 
     @property
     @abstractmethod
@@ -131,6 +132,14 @@ class Problem(ABC):
             shards: Says which positions of the training split are this rank's.
             seed_weights: float64 [training split]: what each counts for in a step's mean; None counts each as one.
         """
+
+    def ready(self) -> list[str]:
+        """Lines worth telling the user once batches can be made."""
+        return []
+
+    def cache_counts(self) -> tuple[int, int]:
+        """Rows of features that were found in the cache of hot rows, and that were not, since the last call."""
+        return 0, 0
 
     @abstractmethod
     def scores(self, model: nn.Module, batch: Any) -> Tensor:

@@ -78,6 +78,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
             problem = _shared(config, problem, scratch, world)
         assert problem is not None
+        problem.hot_rows = world.local_broadcast(storage.told.hot_rows if storage is not None and storage.told else 0)
         trainer = _trainer(config, problem, world, run, report, stack, stop, memory, scratch, num_threads)
         stack.callback(trainer.close)
         try:
@@ -87,7 +88,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             raise Stopped(stopped.found, advice, stopped.exit_status) from None
         done = trainer.progress
         val, test = dict(done.val), {}
-        if "test" in problem.data.splits:
+        if "test" in problem.data.splits and config.eval_every:
             best = load_checkpoint(path / "best.pt", BEST_KEYS) if world.is_main else None
             _load_everywhere(trainer.model, best["model"] if best else None, path / "best.pt", world)
             test = trainer.evaluate(("test",))["test"]
@@ -155,6 +156,8 @@ def _trainer(
     threads = config.sampler_threads or (2 if num_threads > 2 else 1)
     loss = build_loss(config, data)
     pipeline = stack.enter_context(problem.batches(config, shards, loss.row_weights(data.y[train]), threads))
+    for line in problem.ready():
+        report.line(line)
     trainer = Trainer(config, problem, model, pipeline, loss, world, run, report, stop, progress, memory, scratch)
     # The optimiser's state is the same on all ranks: each gets rank 0's file content.
     _load_optimizer(trainer, last, world)

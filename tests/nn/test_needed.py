@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
+from pygsage.data.feature_rows import ColdRows
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.needed import needed_rows
 from pygsage.nn.sage import GraphSAGE
@@ -69,7 +70,9 @@ def test_c124_a_cold_file_gives_the_same_bits(
     warm = layerwise_inference(model, x.float(), indptr, indices, wanted=wanted)
     monkeypatch.setattr("pygsage.nn.gather._GATHERED_VALUES", 64)
     (tmp_path / "scratch").mkdir()
-    cold = layerwise_inference(model, x, indptr, indices, wanted=wanted, cold=True, scratch=tmp_path / "scratch")
+    cold = layerwise_inference(
+        model, x, indptr, indices, wanted=wanted, features=ColdRows(x), scratch=tmp_path / "scratch"
+    )
     rows = slice(None) if wanted is None else wanted
     assert torch.equal(warm[rows], cold[rows])
     assert list((tmp_path / "scratch").iterdir()) == []  # the files have no name any more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from pygsage import native
 from pygsage.data.graph import Graph
 from pygsage.nn.join import join
 from pygsage.nn.sage import GraphSAGE
-from pygsage.sampling.features import joined_cold_features, joined_features
+from pygsage.sampling.features import joined_features
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sampler import NeighborSampler
 
@@ -121,18 +120,6 @@ def test_without_the_core_torch_gives_the_same(aggr: str, dtype: torch.dtype, mo
             assert found[0].dtype == found[1].dtype
             assert torch.allclose(*found, rtol=1e-5 if wanted is None else 1e-2)
             assert not found[0][1, :7].any()
-
-
-@pytest.mark.parametrize("aggr", AGGRS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_rows_of_a_cold_file_give_the_same_bits(aggr: str, dtype: type, tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    np.save(tmp_path / "x.npy", random.standard_normal((3000, 7)).astype(dtype))
-    x = torch.from_numpy(np.load(tmp_path / "x.npy", mmap_mode="c"))
-    nodes, ids = torch.from_numpy(random.integers(0, 3000, 50)), torch.from_numpy(random.integers(0, 3000, 400))
-    indptr = torch.arange(51) * 8
-    warm = joined_features(x, nodes, indptr, ids.int(), aggr)
-    assert torch.equal(joined_cold_features(x, nodes, indptr, ids.int(), aggr), warm)
 
 
 @needs_core

@@ -108,3 +108,23 @@ def test_c011_memory_is_refused_where_only_the_disk_would_do(graph: str, tmp_pat
     with pytest.raises(EnvironmentLimitError, match="does not fit in memory"):
         train(graph, storage="memory", memory_limit="500MiB", run_dir=str(tmp_path / "run"), **OPTIONS)
     assert [path.name for path in tmp_path.iterdir()] == ["graph.npz"]
+
+
+def test_hot_rows_in_ram_change_no_result(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = str(tmp_path / "out")
+    assert main(["convert", graph, out]) == 0
+    options = {**OPTIONS, "undirected": False}
+    results = [train(out, run_dir=str(tmp_path / "plain"), **options)]
+    monkeypatch.setattr("pygsage.memory.answer.hot_rows", lambda *_: 50)
+    results.append(train(out, run_dir=str(tmp_path / "hot"), **options))
+    assert_same(tmp_path / "plain", tmp_path / "hot")
+    assert results[0].val == results[1].val
+    assert results[0].test == results[1].test
+    lines = [json.loads(line) for line in (tmp_path / "hot" / "metrics.jsonl").read_text().splitlines()]
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    assert len(epochs) == 2
+    for line in epochs:
+        assert min(line["cache_hits"], line["cache_misses"]) > 0
+        assert line["cache_hit_rate"] == line["cache_hits"] / (line["cache_hits"] + line["cache_misses"])
+    plain = (tmp_path / "plain" / "metrics.jsonl").read_text()
+    assert "cache" not in plain

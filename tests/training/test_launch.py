@@ -486,3 +486,17 @@ def test_weights_of_another_model_are_refused_in_a_sentence(small: str, tmp_path
         predict(tmp_path / "run")
     with pytest.raises(RunError, match="do not fit the model"):
         train(small, run_dir=str(tmp_path / "run"), resume=True, **{**SMALL, "epochs": 2, "hidden": 8})
+
+
+def test_nothing_is_evaluated_where_nobody_asks(small: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--patience follows the validation score, and --eval-every is 0"):
+        train(small, run_dir=str(tmp_path / "no"), **{**SMALL, "eval_every": 0, "patience": 2})
+    assert not (tmp_path / "no").exists()
+    result = train(small, run_dir=str(tmp_path / "run"), **{**SMALL, "epochs": 2, "eval_every": 0})
+    assert (result.val, result.test, result.best_epoch) == ({}, {}, None)
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert [json.loads(line)["event"] for line in text.splitlines()] == ["epoch", "epoch"]
+    assert (
+        "evaluate" not in json.loads((tmp_path / "run" / "memory.json").read_text())["of_first_rank"]["measured_bytes"]
+    )
+    assert predict(tmp_path / "run", "test").shape[1] > 1

@@ -254,6 +254,7 @@ def under_cap(command: list[str], cap_bytes: int, folder: Path) -> dict[str, Any
         "lines": errors[:2],
         "last_line": (job.stdout.strip().splitlines() or [""])[-1],
         "errors": errors[-3:],
+        "all_errors": errors,
     }
 
 

@@ -1,0 +1,52 @@
+"""How much of the features is held in RAM when they are read from a file that is too large for the page cache."""
+
+from __future__ import annotations
+
+from pygsage.memory.estimate import Estimate
+from pygsage.memory.rows import Row
+from pygsage.memory.shapes import DatasetShape
+
+COLD_SHARE = 0.5  # of what is available: features over it are taken as not held by the page cache
+PLANNED_SHARE = 0.9  # of what is available: the rest is for pages of the rows that are not held
+ALWAYS_FITS_BYTES = 64 << 20
+
+
+def is_cold(x_bytes: int, available: int | None) -> bool:
+    """Whether features of this size, mapped from a file, have to be read again and again."""
+    return x_bytes >= ALWAYS_FITS_BYTES and available is not None and x_bytes > COLD_SHARE * available
+
+
+def topology_bytes(shape: DatasetShape, num_edges: int) -> int:
+    """Of the arrays that sampling touches, which the page cache has to hold."""
+    return 8 * (shape.num_nodes + 1) + (4 if shape.num_nodes < 2**31 else 8) * num_edges
+
+
+def hot_rows(shape: DatasetShape, disk: Estimate, num_edges: int, available: int | None) -> int:
+    """Rows that each rank holds in RAM: what is left of nine tenths beside the process, the step and the edges.
+
+    Each rank has a cache of its own, in memory that nobody can take away: one that is shared would have to lie in
+    /dev/shm, which is 64 MB in a container, or in a file, which is the page cache once more. Their sum is bounded.
+
+    Args:
+        disk: The estimate of training from disk, without a cache.
+        available: RAM for the job; None when it is not known.
+    """
+    item = 2 if shape.x_dtype == "float16" else 4
+    row_bytes = item * shape.num_features
+    if shape.num_graphs > 1 or available is None or not is_cold(row_bytes * shape.num_nodes, available):
+        return 0
+    index = disk.num_ranks * shape.num_nodes * 3 // 16
+    need = max(disk.ram_bytes(phase) for phase in disk.phases() if phase in ("train", "evaluate")) + disk.launcher_bytes
+    room = int(PLANNED_SHARE * available) - need - topology_bytes(shape, num_edges) - index
+    return max(0, min(shape.num_nodes, room // (disk.num_ranks * row_bytes)))
+
+
+def with_hot_rows(way: Estimate, shape: DatasetShape, num_rows: int) -> Estimate:
+    """The same way with the rows that are held."""
+    if not num_rows:
+        return way
+    item = 2 if shape.x_dtype == "float16" else 4
+    size = num_rows * item * shape.num_features + shape.num_nodes * 3 // 16
+    told = f"{item} x {num_rows:,} rows x {shape.num_features:,} + 1.5 bits x {shape.num_nodes:,} nodes"
+    rows = [Row(phase, "rank", "hot rows of the features", size, told, kind="held") for phase in ("train", "evaluate")]
+    return Estimate(way.way, (*way.rows, *(row for row in rows if row.phase in way.phases())), way.num_ranks)
