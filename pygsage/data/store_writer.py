@@ -144,6 +144,8 @@ class GraphWriter:
 
     def checkpoint(self) -> None:
         """Makes everything that was added safe."""
+        # A database that could not commit has rolled back: what a second try would commit lacks those rows.
+        self._is_consistent = False
         self._sink.flush()
         sink = self._sink.sync()
         self._folder.save_progress(
@@ -156,6 +158,7 @@ class GraphWriter:
             }
         )
         self._last_checkpoint = (self.num_bytes, time.monotonic())
+        self._is_consistent = True
 
     def finish(self) -> None:
         """Completes the store, and gives it its name.

@@ -220,7 +220,7 @@ class Trainer:
         with clock("reduce"):
             step_loss, signal = self._sum_over_ranks(loss.detach())
         if not (math.isfinite(step_loss) and self._gradients_are_finite()):
-            raise self._not_finite(step_loss, batch.step)
+            raise self._not_finite(step_loss, float(loss.detach()), batch.step + 1)
         with clock("step"):
             self.optimizer.step()
             if isinstance(self.scheduler, LambdaLR):
@@ -350,10 +350,13 @@ class Trainer:
             exit_status=130 if self.stop.signal == SIGINT else 143,
         )
 
-    def _not_finite(self, loss: float, step: int) -> TrainingError:
+    def _not_finite(self, loss: float, own_loss: float, step: int) -> TrainingError:
+        """The same on every rank; collective."""
+        bad = [rank for rank, one in enumerate(self.world.gather(own_loss)) if not math.isfinite(one)]
+        where = f" (on rank {', '.join(map(str, bad))})" if bad and self.world.size > 1 else ""
         return TrainingError(
-            f"The loss is {loss} at step {step} of epoch {self.progress.epoch + 1}, or its gradient is not finite; the "
-            "weights were not touched.",
+            f"The loss is {loss} at step {step} of epoch {self.progress.epoch + 1}{where}, or its gradient is not "
+            "finite; the weights were not touched.",
             f"Try a smaller --lr than {self.config.lr:g}.",
         )
 

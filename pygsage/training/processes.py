@@ -45,7 +45,7 @@ _SAME_REQUEST_S = 0.5
 _HINTS = {
     signal.SIGKILL: "The kernel's out-of-memory killer does this: look at `dmesg`, and try fewer processes or a "
     "smaller --batch-size.",
-    signal.SIGBUS: "A full /dev/shm or disk does this: look at `df`.",
+    signal.SIGBUS: "A mapped file was cut short while it was read, or a disk or /dev/shm is full: look at `df`.",
 }
 
 _START_HINTS = {
@@ -333,6 +333,8 @@ def _environment(
     if places.fd >= 0:
         variables[PLACES] = str(places.fd)
     variables.setdefault("OMP_NUM_THREADS", str(threads))
+    # Of a peer that is lost each rank says so itself; torch's warnings show its C++ stack before that.
+    variables.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # All ranks are on this machine: gloo need not look up the host's name, which containers often cannot resolve.
     names = {name for _, name in socket.if_nameindex()}
     for loopback in ("lo", "lo0"):
