@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pygsage.errors import EnvironmentLimitError, TrainingError
+from pygsage.launched import Place, has_launcher
 
 # What gloo and NCCL say when the other side is gone. Our own mistakes, such as tensors of different sizes, come as
 # RuntimeError too and must not be taken for it.
@@ -59,6 +60,7 @@ class World:
     machine: int = 0
     local_ranks: tuple[int, ...] = (0,)
     _local_group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+    _place: Place | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     @contextmanager
@@ -85,6 +87,7 @@ class World:
             yield world
             return
         timeout = timedelta(seconds=timeout_s)
+        world = replace(world, _place=Place(world.rank))
         orderly = False
         try:
             with _culprit_first(), world.peer_errors():
@@ -126,7 +129,7 @@ class World:
     def sum_(self, tensor: Tensor) -> Tensor:
         """Adds the tensor over all ranks, in place, on CPU or CUDA; returns it. Shape and dtype are the same on all."""
         if self.size > 1 and tensor.numel() > 0:
-            with self.peer_errors():
+            with self._collective():
                 dense = tensor.detach().contiguous()
                 dist.all_reduce(dense)
                 if dense.data_ptr() != tensor.data_ptr():
@@ -136,7 +139,7 @@ class World:
     def broadcast_(self, tensor: Tensor) -> Tensor:
         """Overwrites the tensor with rank 0's, bit by bit; returns it. Shape and dtype are the same on all ranks."""
         if self.size > 1 and tensor.numel() > 0:
-            with self.peer_errors():
+            with self._collective():
                 dense = tensor.detach().contiguous()
                 dist.broadcast(dense.view(-1).view(torch.uint8), src=0)  # bytes: gloo lacks some dtypes
                 if dense.data_ptr() != tensor.data_ptr():
@@ -152,7 +155,7 @@ class World:
         own = _encode(value)
         if self.size == 1:
             return [_decode(own)]
-        with self.peer_errors():
+        with self._collective():
             lengths = torch.zeros(self.size, dtype=torch.int64)
             lengths[self.rank] = own.numel()
             dist.all_reduce(lengths)
@@ -170,7 +173,7 @@ class World:
         rows = rows.detach().cpu().contiguous()
         if self.size == 1:
             return rows
-        with self.peer_errors():
+        with self._collective():
             lengths = torch.zeros(self.size, dtype=torch.int64)
             lengths[self.rank] = len(rows)
             dist.all_reduce(lengths)
@@ -182,10 +185,10 @@ class World:
             dist.all_gather(parts, padded)
         return torch.cat([part[:length] for part, length in zip(parts, lengths.tolist(), strict=True)])
 
-    def barrier(self) -> None:
-        """Returns when all ranks have called it."""
+    def barrier(self, patient: bool = False) -> None:
+        """Returns when all ranks have called it; `patient` where the launcher need not say who is awaited."""
         if self.size > 1:
-            self._wait_for(None)
+            self._wait_for(None, patient)
 
     def local_broadcast(self, value: Any) -> Any:
         """The value of the machine's first rank on every rank of that machine, as `broadcast`."""
@@ -209,10 +212,15 @@ class World:
                 "Look for the first error of another rank.",
             ) from error
 
+    @contextmanager
+    def _collective(self, patient: bool = False) -> Iterator[None]:
+        with self.peer_errors(), self._place.waiting(patient) if self._place else nullcontext():
+            yield
+
     def _broadcast(self, value: Any, source: int, group: dist.ProcessGroup | None) -> Any:
         if self.size == 1 or (group is not None and self.local_size == 1):
             return _decode(_encode(value))
-        with self.peer_errors():
+        with self._collective():
             raw = _encode(value) if self.rank == source else torch.empty(0, dtype=torch.uint8)
             length = torch.tensor([raw.numel()], dtype=torch.int64)
             dist.broadcast(length, src=source, group=group)
@@ -221,9 +229,9 @@ class World:
             dist.broadcast(raw, src=source, group=group)
         return _decode(raw)
 
-    def _wait_for(self, group: dist.ProcessGroup | None) -> None:
+    def _wait_for(self, group: dist.ProcessGroup | None, patient: bool = False) -> None:
         # Not dist.barrier: with two backends that one would choose the GPU's and create a context for it.
-        with self.peer_errors():
+        with self._collective(patient):
             dist.all_reduce(torch.zeros(1, dtype=torch.int64), group=group)
 
 
@@ -283,9 +291,17 @@ def cores_per_process(usable_cores: int, local_size: int) -> int:
 
 def _join(world: World, timeout: timedelta) -> None:
     backend = "cpu:gloo,cuda:nccl" if world.device.type == "cuda" else "gloo"
-    rendezvous = os.environ.get("PYGSAGE_RENDEZVOUS")
-    if rendezvous:  # a file: no port that another job may hold, no name to resolve
-        store = dist.FileStore(rendezvous, world.size)
+    meeting = os.environ.get("PYGSAGE_MEETING")
+    if meeting and has_launcher():  # a socket that is open already: no port that another job may hold
+        port, fd = map(int, meeting.split(","))
+        store = dist.TCPStore(
+            "127.0.0.1",
+            port,
+            is_master=world.rank == 0,
+            timeout=timeout,
+            wait_for_workers=False,  # the first collective waits for all
+            master_listen_fd=fd if world.rank == 0 else None,
+        )
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
         return
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
@@ -306,7 +322,7 @@ def _culprit_first() -> Iterator[None]:
     try:
         yield
     except PeerLostError:
-        if "PYGSAGE_ERROR_DIR" not in os.environ:
+        if not has_launcher():
             time.sleep(3.0)
         raise
 

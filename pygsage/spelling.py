@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
+from typing import Any
 
 from pygsage.errors import ConfigError
 
@@ -11,6 +13,22 @@ from pygsage.errors import ConfigError
 def flag(name: str) -> str:
     """The command-line spelling of a field: `batch_size` is `--batch-size`."""
     return "--" + name.replace("_", "-")
+
+
+def whole_number(value: Any, name: str, least: int | None = None) -> int:
+    """An argument that counts something, from what any library calls an integer.
+
+    Raises:
+        ConfigError: when it is none, or below `least`.
+    """
+    expected = "a whole number" if least is None else f"a whole number of {least} or more"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name} is {value!r}; expected {expected}.") from None
+    if least is not None and number < least:
+        raise ConfigError(f"{name} is {value!r}; expected {expected}.")
+    return number
 
 
 def parse_fanouts(text: str) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ ORDER = (
     ("errors",),
     ("spelling",),
     ("config",),
+    ("launched",),
     ("memory", "distributed", "native"),
     ("data",),
     ("sampling",),
@@ -25,7 +26,7 @@ ORDER = (
     ("cli",),
 )
 RANK = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
-STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "memory")
+STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "launched", "memory")
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in RANK)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import pygsage
-from pygsage import distributed
+from pygsage import distributed, launched
 from pygsage.distributed import PeerLostError, World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import EnvironmentLimitError
 from pygsage.training.processes import RankFailedError, run_ranks
@@ -29,7 +30,7 @@ import torch.distributed as dist
 from pygsage.distributed import PeerLostError, World
 warnings.simplefilter("error")
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-folder = pathlib.Path(os.environ["PYGSAGE_ERROR_DIR"])
+folder = pathlib.Path(os.environ["FOLDER"])
 
 def check_collectives(world):
     assert (world.rank, world.size, world.is_main) == (rank, size, rank == 0)
@@ -69,28 +70,31 @@ def check_barrier(wait, name, waits_for):
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., object]:
+    folder = str(tmp_path_factory.mktemp("ranks"))
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
 
     def start(program: str, num_procs: int, failure_grace_s: float = 2.0, **env: str) -> object:
         body = "\n".join("    " + line for line in program.splitlines())
         argv = [sys.executable, "-c", f"{PREAMBLE}\nwith reporting_failures():\n{body}\n"]
-        return run_ranks(argv, num_procs, env={"PYTHONPATH": HOME, **env}, failure_grace_s=failure_grace_s).value
+        return run_ranks(
+            argv, num_procs, env={"PYTHONPATH": HOME, "FOLDER": folder, **env}, failure_grace_s=failure_grace_s
+        ).value
 
     return start
 
 
 @pytest.fixture
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports() -> tuple[int, int]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as one, closing(socket.create_server(("127.0.0.1", 0))) as two:
+        return int(one.getsockname()[1]), int(two.getsockname()[1])
 
 
 def test_c098_two_ranks_with_the_usual_ports_taken_then_through_a_master_port(
-    run: Callable[..., object], free_port: int
+    run: Callable[..., object], free_ports: tuple[int, int]
 ) -> None:
+    free_port, other_port = free_ports
     with ExitStack() as stack:
         for port in (12355, 29500):
             taken = stack.enter_context(closing(socket.socket()))
@@ -110,13 +114,13 @@ with World.start() as world:
 assert not dist.is_initialized()
 
 # Again as under torchrun, in the same process.
-own_file = os.environ.pop("PYGSAGE_RENDEZVOUS")
+del os.environ["PYGSAGE_MEETING"]
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="{free_port}")
 with World.start() as world:
     assert world.gather(rank) == [0, 1]
 
 # C102: rank 0 keeps rank 1 waiting for longer than the timeout.
-os.environ["PYGSAGE_RENDEZVOUS"] = own_file + "-2"
+os.environ["MASTER_PORT"] = "{other_port}"
 try:
     with World.start(timeout_s=3.0) as world:
         world.barrier()
@@ -240,7 +244,7 @@ def test_one_process_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_environment_that_describes_no_job_is_refused(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
 ) -> None:
-    for name in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYGSAGE_RENDEZVOUS"):
+    for name in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PYGSAGE_MEETING"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
@@ -269,14 +273,15 @@ def test_under_torchrun_the_rank_that_failed_ends_before_those_that_lost_it(monk
     """Else torchrun takes one of those for the cause, and terminates the other before it has told its error."""
     waits: list[float] = []
     monkeypatch.setattr(distributed.time, "sleep", waits.append)
-    monkeypatch.delenv("PYGSAGE_ERROR_DIR", raising=False)
+    monkeypatch.delenv(launched.LAUNCHER, raising=False)
     with pytest.raises(ValueError, match="cause"), distributed._culprit_first():
         raise ValueError("the cause")
     assert waits == []
     with pytest.raises(PeerLostError), distributed._culprit_first():
         raise PeerLostError("lost")
     assert waits == [3.0]
-    monkeypatch.setenv("PYGSAGE_ERROR_DIR", "our launcher reads the times of the errors")
+    monkeypatch.setenv(launched.LAUNCHER, str(os.getppid()))  # ours reads the times of the errors
+    monkeypatch.setenv(launched.PIPE, "0")
     with pytest.raises(PeerLostError), distributed._culprit_first():
         raise PeerLostError("lost")
     assert waits == [3.0]

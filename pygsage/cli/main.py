@@ -26,10 +26,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        # The reader of our output, such as head, has seen enough; the flush at exit must not complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        _leave_output()
         return 141
+    except OSError as error:
+        from pygsage.memory.disk import full_disk
+
+        told = full_disk(error)
+        if told is None:
+            raise
+        _leave_output()
+        print(f"pygsage: {told}", file=sys.stderr, flush=True)
+        return told.exit_status
+
+
+def _leave_output() -> None:
+    """What could not be written to standard output is dropped; the flush at exit must not complain again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:

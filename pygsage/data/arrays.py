@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pygsage.errors import DatasetError
+from pygsage.memory.disk import full_disk, reserve
 
 MANIFEST = "manifest.json"
 
@@ -29,6 +30,7 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
 
     Raises:
         DatasetError: when the folder holds something already, or cannot be written.
+        EnvironmentLimitError: when the disk is full.
     """
     folder = Path(folder)
     try:
@@ -45,7 +47,8 @@ def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
             raise
         sync_folder(folder.parent)
     except OSError as error:
-        raise DatasetError(f"The graph cannot be written to {folder}: {error.strerror or error}.") from None
+        told = full_disk(error, folder.parent)
+        raise told or DatasetError(f"The graph cannot be written to {folder}: {error.strerror or error}.") from None
 
 
 def write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
@@ -199,6 +202,23 @@ def map_array(folder: Path, name: str, told: Mapping[str, Any], dtypes: tuple[st
     if found != (told["dtype"], told["shape"]) or (dtypes and found[0] not in dtypes):
         raise ValueError(f"{name}.npy is {found[0]} {found[1]}; expected {told['dtype']} {told['shape']}")
     return torch.from_numpy(array)
+
+
+def new_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """A mapped array in a new file, whose room on the disk is taken.
+
+    Raises:
+        EnvironmentLimitError: when the disk is too full for all of it.
+    """
+    try:
+        array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        reserve(path)
+    except OSError as error:
+        told = full_disk(error, path.parent)
+        if told is None:
+            raise
+        raise told from None
+    return array
 
 
 def damaged(folder: Path, reason: str) -> DatasetError:

@@ -18,6 +18,7 @@ from pygsage.data.store import warn_of
 from pygsage.data.store_writer import GraphWriter
 from pygsage.errors import DatasetError, EnvironmentLimitError, PygsageError
 from pygsage.memory.decide import size_text
+from pygsage.memory.disk import full_disk
 from pygsage.memory.machine import read_machine
 
 OnError = Literal["stop", "skip"]
@@ -55,9 +56,9 @@ def to_on_disk_dataset(
 
     Raises:
         DatasetError: when the target exists; when a graph cannot be written, naming it and the attribute (those
-            before are kept for `resume`); when there are no graphs; when the disk is full.
-        EnvironmentLimitError: when the backend needs a package that is not installed, or disk or RAM have too little
-            room for what some graphs tell of all.
+            before are kept for `resume`); when there are no graphs.
+        EnvironmentLimitError: when the backend needs a package that is not installed, disk or RAM have too little room
+            for what some graphs tell of all, or the disk gets full (what was written is kept for `resume`).
     """
     source = graph_source(dataset)
     unfinished: Literal["resume", "restart", "refuse"] = "resume" if resume else "restart" if overwrite else "refuse"
@@ -69,9 +70,14 @@ def to_on_disk_dataset(
                 _check_room(source, writer.num_done, Path(root).absolute().parent, log)
                 _write(source, writer, on_error, progress)
             writer.finish()
-    except OSError as error:
-        advice = "What was written so far is kept: make room, and resume."
-        raise DatasetError(f"{root} cannot be written: {error.strerror or error}.", advice) from error
+    except Exception as error:
+        told = full_disk(error, Path(root).absolute().parent, "and resume: what was written so far is kept")
+        if told is None and isinstance(error, OSError):
+            told_otherwise = "What was written so far is kept: mend that, and resume."
+            raise DatasetError(f"{root} cannot be written: {error.strerror or error}.", told_otherwise) from error
+        if told is None:
+            raise
+        raise told from error
     warn_of(tuple(note for note in writer.intake.notes if not note.startswith("The graphs are of class")))
     return OnDiskGraphs(root, transform=getattr(dataset, "transform", None), data_class=source.data_class)
 

@@ -20,6 +20,7 @@ from pygsage.data.prepare import Parts, check_parts, direction_notes
 from pygsage.data.raw import RawGraph
 from pygsage.data.unfinished import Unfinished, UnfinishedFolder
 from pygsage.errors import DatasetError
+from pygsage.memory.disk import full_disk
 
 CHUNK_VALUES = 1 << 22  # of x, written at once
 _WORK = "work"
@@ -55,6 +56,7 @@ def build_graph(
 
     Raises:
         DatasetError, ConfigError: when it is not what can be trained, or the target cannot be written.
+        EnvironmentLimitError: when the disk is full; what was begun is deleted.
 
     Costs RAM of the budget, pieces of a few million values, and some 60 bytes a node; disk of the graph, of 16 bytes
     an edge (32 when reverse edges are added), and of arrays that have to be unpacked.
@@ -62,7 +64,8 @@ def build_graph(
     try:
         folder = UnfinishedFolder(target, fingerprint, overwrite=overwrite, unfinished=unfinished)
     except OSError as error:
-        raise DatasetError(f"The graph cannot be written to {target}: {error.strerror or error}.") from None
+        told = full_disk(error, target.parent)
+        raise told or DatasetError(f"The graph cannot be written to {target}: {error.strerror or error}.") from None
     try:
         if folder.progress is not None and folder.is_whole:
             folder.publish()
@@ -70,7 +73,8 @@ def build_graph(
             _write(read, config, folder, need_split, budget_bytes)
     except OSError as error:
         folder.discard()
-        raise DatasetError(f"The graph cannot be written to {target}: {error.strerror or error}.") from None
+        told = full_disk(error, target.parent)
+        raise told or DatasetError(f"The graph cannot be written to {target}: {error.strerror or error}.") from None
     except BaseException:
         folder.discard()
         raise

@@ -18,8 +18,10 @@ from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.fingerprint import read_options, write_options
 from pygsage.data.graph_reader import GraphReader
 from pygsage.data.graph_set import GraphSet
+from pygsage.data.scratch import scratch_folder
 from pygsage.data.store import is_store
 from pygsage.errors import DatasetError
+from pygsage.memory.disk import full_disk
 
 T = TypeVar("T")
 FOLDER = "pygsage-graphs"
@@ -99,13 +101,12 @@ def _new_folder(beside: Path | None, stack: ExitStack) -> tuple[Path, bool]:
         except OSError:
             pass  # a folder that can only be read
     try:
-        making = Path(tempfile.mkdtemp(prefix="pygsage-"))
+        return stack.enter_context(scratch_folder()), False
     except OSError as error:
-        raise DatasetError(
+        told = full_disk(error, tempfile.gettempdir(), "or name another folder in TMPDIR")
+        raise told or DatasetError(
             f"There is no folder for the graphs to be written to: {error.strerror}.", "Name one in TMPDIR."
         ) from None
-    stack.callback(shutil.rmtree, making, ignore_errors=True)
-    return making, False
 
 
 def _move(making: Path, home: Path, inputs: Mapping[str, Any]) -> None:

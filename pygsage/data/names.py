@@ -71,6 +71,19 @@ _FILE_KINDS: dict[str, tuple[Literal["npz", "pt"], str]] = {
     ".pt": ("pt", "a file that torch.save wrote of a PyG Data, or of a dict with x, edge_index and y"),
     ".pth": ("pt", "a file that torch.save wrote of a PyG Data, or of a dict with x, edge_index and y"),
 }
+_FROM_NETWORKX = (
+    "Read it with networkx.{}, and train on what torch_geometric.utils.from_networkx makes of it, with x and y: "
+    "pygsage.train(data), or torch.save(data, 'graph.pt')."
+)
+# Files of others that people try, and what makes a dataset of them.
+_OTHERS = {
+    ".graphml": ("a GraphML file", _FROM_NETWORKX.format("read_graphml")),
+    ".gml": ("a GML file", _FROM_NETWORKX.format("read_gml")),
+    ".gexf": ("a GEXF file", _FROM_NETWORKX.format("read_gexf")),
+    ".net": ("a Pajek file", _FROM_NETWORKX.format("read_pajek")),
+    ".edgelist": ("a list of edges", _FROM_NETWORKX.format("read_edgelist")),
+    ".adjlist": ("a list of neighbours", _FROM_NETWORKX.format("read_adjlist")),
+}
 _HOW_TO_NPZ = "Save its arrays with numpy.savez('graph.npz', x=…, edge_index=…, y=…, train_mask=…) and name that file."
 
 
@@ -173,7 +186,16 @@ def _parse_recipe(text: str, file: str, class_name: str | None) -> Reference:
     if os.path.isfile(path):
         return Reference("recipe", text, path=path, class_name=class_name or "")
     what = "a Python file with a class that derives from pygsage.Recipe"
+    _refuse_special(file, path, what)
     raise DatasetError(f"The file {file} does not exist; expected {what}.", _near_file(path, "*.py"))
+
+
+def class_with(name: str) -> str:
+    """What to type for a dataset that somebody takes for a class of PyG's, such as Cora; empty when it is none."""
+    known = {known.lower(): known for known in _CLASS_OF}.get(name.lower())
+    if known is None:
+        return ""
+    return f"pyg:{_CLASS_OF[known]}/{known}" if _CLASS_OF[known] else f"pyg:{known}"
 
 
 def _parse_file(text: str, path: Path) -> Reference:
@@ -181,7 +203,16 @@ def _parse_file(text: str, path: Path) -> Reference:
     kind, what = _FILE_KINDS[suffix]
     if os.path.isfile(path):
         return Reference(kind, text, path=path)
+    _refuse_special(text, path, what)
     raise DatasetError(f"The file {_shown(text)} does not exist; expected {what}.", _near_file(path, f"*{suffix}"))
+
+
+def _refuse_special(text: str, path: Path, what: str) -> None:
+    """A pipe may never end, and cannot be mapped."""
+    if os.path.exists(path):
+        raise DatasetError(
+            f"{_shown(text)} is a pipe, a socket or a device; expected {what}.", "Save what it gives to a file first."
+        )
 
 
 def _is_store(path: Path) -> bool:
@@ -237,10 +268,16 @@ def _folder(text: str, path: Path) -> DatasetError:
 
 def _not_known(text: str, path: Path) -> DatasetError:
     suffix = path.suffix.lower()
-    if suffix in (".pkl", ".pickle"):
+    if suffix in (".pkl", ".pickle", ".gpickle"):
+        of_networkx = "Of a networkx graph that you trust, torch_geometric.utils.from_networkx makes a Data. "
         return DatasetError(
-            f"{text} is a pickled file, which can run code when it is read; expected {_KINDS}.", _HOW_TO_NPZ
+            f"{_shown(text)} is a pickled file, which can run code when it is read; expected {_KINDS}.",
+            f"{of_networkx if suffix == '.gpickle' else ''}{_HOW_TO_NPZ}",
         )
+    if suffix in _OTHERS and os.path.isfile(path):
+        return DatasetError(f"{_shown(text)} is {_OTHERS[suffix][0]}; expected {_KINDS}.", _OTHERS[suffix][1])
+    if os.path.exists(path) and not os.path.isfile(path):
+        _refuse_special(text, path, "a file")
     exists = os.path.exists(path)
     if exists or (suffix and "/" in text):
         missing = "" if exists else " and does not exist"

@@ -68,6 +68,21 @@ def open_data(
     return opening.pyg(dataset) if reference.kind == "pyg" else opening.recipe(reference)
 
 
+def not_a_dataset(given: Any) -> DatasetError:
+    """The error for what was given in Python in the place of a dataset."""
+    what = "None" if given is None else f"of type {type(given).__name__}"
+    if isinstance(given, (list, tuple)):
+        from torch_geometric.data.data import BaseData
+
+        strange = next((type(item).__name__ for item in given if not isinstance(item, BaseData)), None)
+        what = f"a {type(given).__name__} with a {strange}" if strange else f"an empty {type(given).__name__}"
+    return DatasetError(
+        f"The dataset that was given is {what}; expected a name as on the command line, a torch_geometric Data, a "
+        "Dataset, or a list of Data.",
+        "Type for example pygsage.train('digits'), or pygsage.train(data).",
+    )
+
+
 class _Opening:
     def __init__(self, config: TrainConfig, stack: ExitStack, need_split: bool) -> None:
         self.config, self.stack, self.need_split = config, stack, need_split
@@ -80,6 +95,8 @@ class _Opening:
 
         config = self.config
         listed = isinstance(dataset, (list, tuple)) and all(isinstance(item, BaseData) for item in dataset)
+        if not isinstance(dataset, (BaseData, Dataset)) and not (listed and dataset):
+            raise not_a_dataset(dataset)
         if not (listed or isinstance(dataset, Dataset)) or len(dataset) < 2:
             only = dataset[0] if listed and len(dataset) == 1 else dataset
             return graph_from_data(only, config, need_split=self.need_split)

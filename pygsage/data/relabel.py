@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pygsage.data.arrays import new_array
 from pygsage.data.checks import INTEGERS, check_dense, check_edge_list, shape_of, to_cpu
 from pygsage.data.raw import RawGraph
 from pygsage.errors import DatasetError
@@ -84,7 +85,7 @@ def _different(values: np.ndarray) -> np.ndarray:
 
 
 def _rows_on_disk(raw: RawGraph, edge_index: Tensor, ids: np.ndarray, order: np.ndarray | None, path: Path) -> Tensor:
-    rows = np.lib.format.open_memmap(path, "w+", np.int64, tuple(edge_index.shape))
+    rows = new_array(path, np.dtype(np.int64), tuple(edge_index.shape))
     for start in range(0, rows.shape[1], _CHUNK_EDGES):
         some = slice(start, start + _CHUNK_EDGES)
         rows[:, some] = _rows(raw, "edge_index", edge_index[:, some].to(torch.int64), ids, order).numpy()

@@ -46,6 +46,20 @@ def refuse_options(options: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_both(decides: Mapping[str, Any]) -> None:
+    """Refuses what `batch_sampler` decides, where it is given beside it.
+
+    Raises:
+        ConfigError: when any is not None.
+    """
+    given = [f"{name}={value!r}" for name, value in decides.items() if value is not None]
+    if given:
+        raise ConfigError(
+            f"NeighborLoader was given {', '.join(given)} beside a batch_sampler, which decides that.",
+            "Give it to the DistributedSeedSampler instead.",
+        )
+
+
 def seeds_of(sampler: NeighborSampler, input_nodes: Any) -> tuple[str | None, Tensor]:
     """The seeds that `input_nodes` names, and their node type in a heterogeneous graph.
 

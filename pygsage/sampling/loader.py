@@ -17,10 +17,11 @@ from torch_geometric.sampler import NumNeighbors
 from pygsage.data.graph import Graph
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.machine import read_machine
-from pygsage.sampling.arguments import refuse_options, seeds_of
+from pygsage.sampling.arguments import refuse_both, refuse_options, seeds_of
 from pygsage.sampling.sample import EdgeType
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler, StepPositions
+from pygsage.spelling import whole_number
 
 
 class _Positions(torch.utils.data.Dataset[list[int]]):
@@ -57,12 +58,13 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
             also a dict of such lists by edge type.
         input_nodes: Seeds: node ids, a bool mask [N], or None for all nodes; in a heterogeneous graph a node type, or
             a pair of one and any of these.
-        batch_size: Seeds a step in each process.
-        shuffle: Whether the order of the seeds changes with the epoch.
+        batch_size: Seeds a step in each process (1).
+        shuffle: Whether the order of the seeds changes with the epoch (no).
         seed: Seed of the order and of all draws.
         rank: This process, by default that of torch.distributed, else 0.
         num_ranks: Number of processes, by default that of torch.distributed, else 1.
-        batch_sampler: A `DistributedSeedSampler` to use instead of the one made from the arguments above.
+        batch_sampler: A `DistributedSeedSampler` to use instead of the one made from batch_size, shuffle, rank and
+            num_ranks, which are then left out; `seed` is that of the draws.
         num_workers: Worker processes; the features are gathered in this process whatever the number. They are
             started with `spawn` unless `multiprocessing_context` says otherwise (a fork after CUDA or OpenMP
             work can hang), never more than there are cores, and a worker that is silent for `timeout` seconds
@@ -83,8 +85,8 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]] | NumNeighbors | str,
         input_nodes: Any = None,
         *,
-        batch_size: int = 1,
-        shuffle: bool = False,
+        batch_size: int | None = None,
+        shuffle: bool | None = None,
         seed: int = 0,
         rank: int | None = None,
         num_ranks: int | None = None,
@@ -94,6 +96,11 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         **kwargs: Any,
     ) -> None:
         refuse_options(kwargs)
+        num_workers = whole_number(num_workers, "num_workers", least=0)
+        seed = whole_number(seed, "seed")
+        if batch_sampler is not None:
+            decides = {"batch_size": batch_size, "shuffle": shuffle, "rank": rank, "num_ranks": num_ranks}
+            refuse_both(decides)
         if isinstance(data, Graph):
             raise DatasetError(
                 "NeighborLoader was given a Graph, of which PyG's loaders take no rows.",
@@ -117,10 +124,10 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         if batch_sampler is None:
             batch_sampler = DistributedSeedSampler(
                 num_seeds,
-                batch_size,
+                1 if batch_size is None else batch_size,
                 rank=rank,
                 num_ranks=num_ranks,
-                shuffle=shuffle,
+                shuffle=bool(shuffle),
                 seed=seed,
             )
         elif not isinstance(batch_sampler, DistributedSeedSampler):

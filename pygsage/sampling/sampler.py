@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -270,9 +271,19 @@ def _fanouts(num_neighbors: Any) -> tuple[int, ...]:
     values = num_neighbors.values if isinstance(num_neighbors, NumNeighbors) else num_neighbors
     if isinstance(values, Mapping):
         raise ConfigError("num_neighbors is a dict of edge types, but the graph has none; expected a list of integers.")
-    fanouts = tuple(values)
+    try:
+        given = tuple(values)
+    except TypeError:
+        raise ConfigError(
+            f"num_neighbors is {values!r}; expected a list with a number for each hop.",
+            f"Type for example num_neighbors=[{values if isinstance(values, int) else 10}, 10].",
+        ) from None
+    try:
+        fanouts = tuple(map(operator.index, given))
+    except TypeError:
+        fanouts = ()
     if not fanouts or any(k < -1 or k == 0 for k in fanouts):
-        raise ConfigError(f"num_neighbors is {list(fanouts)}; expected positive integers, or -1 for all.")
+        raise ConfigError(f"num_neighbors is {list(given)}; expected positive integers, or -1 for all.")
     return fanouts
 
 
@@ -287,11 +298,16 @@ def _fanouts_by_type(num_neighbors: Any, edge_types: list[EdgeType]) -> dict[Edg
         values = anew.get_values(edge_types)
     except ValueError as error:
         raise ConfigError(f"num_neighbors does not fit the graph: {error}. Its edge types are {edge_types}.") from None
-    fanouts = {edge_type: tuple(values[edge_type]) for edge_type in edge_types}
-    for edge_type, numbers in fanouts.items():
-        if not numbers or any(k < -1 for k in numbers):
+    fanouts: dict[EdgeType, tuple[int, ...]] = {}
+    for edge_type in edge_types:
+        try:
+            fanouts[edge_type] = tuple(map(operator.index, values[edge_type]))
+        except TypeError:
+            fanouts[edge_type] = ()
+        if not fanouts[edge_type] or any(k < -1 for k in fanouts[edge_type]):
             raise ConfigError(
-                f"num_neighbors of {edge_type} is {list(numbers)}; expected integers of 0 or more, or -1 for all."
+                f"num_neighbors of {edge_type} is {values[edge_type]!r}; expected a list of integers of 0 or more, or "
+                "-1 for all."
             )
     return fanouts
 

@@ -11,6 +11,7 @@ from torch.utils.data import Sampler
 
 from pygsage.errors import ConfigError
 from pygsage.sampling.keys import permutation
+from pygsage.spelling import whole_number
 
 
 class StepPositions(list[int]):
@@ -85,8 +86,12 @@ class DistributedSeedSampler(Sampler[list[int]]):
     ) -> None:
         if rank is None or num_ranks is None:
             rank, num_ranks = _current_ranks() if rank is None and num_ranks is None else (rank or 0, num_ranks or 1)
-        if num_seeds < 1:
+        if whole_number(num_seeds, "num_seeds") < 1:
             raise ConfigError("There are no seed nodes to sample from; expected at least one.")
+        batch_size, seed = whole_number(batch_size, "batch_size"), whole_number(seed, "seed")
+        rank, num_ranks = whole_number(rank, "rank"), whole_number(num_ranks, "num_ranks")
+        if global_batch_size is not None:
+            global_batch_size = whole_number(global_batch_size, "global_batch_size")
         if batch_size < 1 or (global_batch_size is not None and global_batch_size < 1):
             raise ConfigError(f"The batch size is {min(batch_size, global_batch_size or 1)}; expected at least 1.")
         if not 0 <= rank < num_ranks:

@@ -12,6 +12,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from pygsage.errors import RunError
+from pygsage.memory.disk import full_disk
 
 FORMAT = 1
 
@@ -24,7 +25,8 @@ def write_atomically(path: Path, content: bytes | Callable[[Any], object]) -> No
         content: Its bytes, or a function that writes them to the open file it is given.
 
     Raises:
-        RunError: when the disk is full or the folder cannot be written to; the old content stays.
+        EnvironmentLimitError: when the disk is full; the old content stays.
+        RunError: when the folder cannot be written to; the old content stays.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -42,16 +44,17 @@ def write_atomically(path: Path, content: bytes | Callable[[Any], object]) -> No
         finally:
             os.close(folder)
     except (OSError, RuntimeError) as error:
-        # torch reports a full disk as a RuntimeError of its own writer.
+        # torch reports what its file could not do as a RuntimeError of its own writer.
         if isinstance(error, RuntimeError) and not isinstance(error.__context__, OSError):
             raise
         partial.unlink(missing_ok=True)
+        told = full_disk(error, path.parent, "then go on with --resume")
+        if told is not None:
+            raise told from None
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if not path.parent.is_dir():
             raise RunError(f"'{path}' could not be written: its folder was removed while the run went on.") from None
-        raise RunError(
-            f"'{path}' could not be written: {reason}.", "Free some space, then go on with --resume."
-        ) from None
+        raise RunError(f"'{path}' could not be written: {reason}.", "Mend that, then go on with --resume.") from None
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

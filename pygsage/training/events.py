@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pygsage.memory.disk import writing_to
+
 
 class EventFiles:
     """Writes each number of `metrics.jsonl` to `RUN/tensorboard` too; does nothing without the package `tensorboard`.
@@ -17,19 +19,22 @@ class EventFiles:
 
     def __init__(self, folder: Path, first_epoch: int) -> None:
         self._writer: Any = None
+        self._folder = folder
         if find_spec("tensorboard") is None:
             return
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:  # a part of it is missing or of the wrong version: no reason not to train
             return
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)
+        with writing_to(folder):
+            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_epoch)
 
     def add(self, event: str, epoch: int, values: dict[str, float]) -> None:
         """Adds the values of an event under `event/name`, at the step `epoch`."""
         if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{event}/{name}", value, epoch)
+            with writing_to(self._folder, "then go on with --resume"):
+                for name, value in values.items():
+                    self._writer.add_scalar(f"{event}/{name}", value, epoch)
 
     def close(self) -> None:
         """Sends what is left to the disk."""

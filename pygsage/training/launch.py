@@ -6,16 +6,18 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from pygsage.config import TrainConfig
 from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
+from pygsage.data.open_many import not_a_dataset
+from pygsage.data.scratch import scratch_folder
 from pygsage.data.storage import choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
+from pygsage.memory.disk import writing_to
 from pygsage.memory.machine import read_machine
 from pygsage.spelling import parse_gpus
 from pygsage.training.opening import open_problem
@@ -28,15 +30,15 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset
 
 
-def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any) -> TrainResult:
+def train(dataset: str | PathLike[str] | TrainConfig | Data | Dataset = "digits", **options: Any) -> TrainResult:
     """Trains GraphSAGE on a dataset and keeps the run in a directory.
 
     One process a device: on one device it trains in this process, on several it starts one process each and
     waits for them; in a process that torchrun started it is that rank.
 
     Args:
-        dataset: A dataset as on the command line, whose own defaults then apply; a `TrainConfig`, which is taken as
-            it is; or a PyG `Data`, or a PyG dataset of one, which is left as it is.
+        dataset: A dataset as on the command line, or a path, whose own defaults then apply; a `TrainConfig`, which is
+            taken as it is; or a PyG `Data`, a PyG dataset or a list of `Data`, which is left as it is.
         **options: Fields of `TrainConfig` to set, such as `epochs=5`.
 
     Raises:
@@ -45,6 +47,9 @@ def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any
             loss is not finite or a process died; `Stopped` after a stop signal.
     """
     given = None
+    dataset = fspath(dataset) if isinstance(dataset, PathLike) else dataset
+    if dataset is None:
+        raise not_a_dataset(None)
     if isinstance(dataset, TrainConfig):
         config = dataset.with_values(options, "train()")
     elif isinstance(dataset, str):
@@ -53,17 +58,17 @@ def train(dataset: str | TrainConfig | Data | Dataset = "digits", **options: Any
         given, config = dataset, TrainConfig(dataset=GIVEN).with_values(options, "train()")
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
     if in_launched_job() or len(devices) == 1:
-        with World.start(devices) as world:
+        with writing_to(), World.start(devices) as world:
             return train_rank(
                 config, world, None if given is None else lambda stack: open_problem(config, stack, given)
             )
     command = [sys.executable, "-m", "pygsage.training.child", json.dumps(asdict(config))]
     threads = cores_per_process(read_machine().num_cores, len(devices))
-    with ExitStack() as stack:
+    with writing_to(), ExitStack() as stack:
         if given is not None:  # the ranks are other processes: they map it from a folder
             problem = open_problem(config, stack, given)
             check_options(config, problem)
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="pygsage-"))) / "graph"
+            folder = stack.enter_context(scratch_folder()) / "graph"
             problem.data.save(folder)
             del problem
             command.append(str(folder))
@@ -83,8 +88,8 @@ def dry_run(config: TrainConfig) -> list[str]:
     storage = choose_storage(config, len(devices))
     with ExitStack() as stack:
         if storage.folder is not None and not storage.is_built:
-            folder = stack.enter_context(TemporaryDirectory(prefix=".pygsage-", dir=existing_folder(storage.folder)))
-            problem = open_problem(config, stack, storage=replace(storage, folder=Path(folder) / "graph"))
+            folder = stack.enter_context(scratch_folder(existing_folder(storage.folder), ".pygsage-"))
+            problem = open_problem(config, stack, storage=replace(storage, folder=folder / "graph"))
         else:
             problem = open_problem(config, stack, storage=storage)
         check_options(config, problem)

@@ -130,24 +130,64 @@ class Trainer:
             TrainingError: when the loss is no longer finite, on every rank, before the weights take harm.
             Stopped: after a stop signal, once the step is finished and the checkpoint saved.
         """
-        done = self.progress
+        done, clock, start = self.progress, Clock(), time.perf_counter()
         while not self._finished():
             clock, start = Clock(), time.perf_counter()
             with self.memory.phase("train"):
                 self._train_epoch(clock)
-            epoch = done.epoch + 1
-            loss, seconds = done.loss_sum / done.loss_weight, time.perf_counter() - start
-            if done.step == len(self.pipeline):  # with --max-steps an epoch may be left half done
-                done.epoch, done.step, done.loss_sum, done.loss_weight = epoch, 0, 0.0, 0.0
+            if done.step < len(self.pipeline):  # --max-steps ends within the epoch
+                self.save()
+                break
+            epoch, loss, seconds = done.epoch + 1, done.loss_sum / done.loss_weight, time.perf_counter() - start
+            done.epoch, done.step, done.loss_sum, done.loss_weight = epoch, 0, 0.0, 0.0
             self.append("epoch", epoch, loss=loss, seconds=seconds, **clock.seconds, **self._cache_figures())
             text = f"epoch {epoch:>3}  loss {loss:.4f}"
-            if self._is_to_evaluate(epoch):
+            if self._is_evaluated(epoch):
                 text += f"  val {self.metric} {self._validate(epoch):.4f}"
             self.report.line(f"{text}  {time.perf_counter() - start:.2f} s")
             self.save()
             self._stop_if_asked(self._agreed_signal())
-        if self.progress.best_epoch is None:
-            self._keep_weights(done.epoch)  # nothing was ever evaluated: the last weights are the best there are
+        self._conclude(clock, start)
+
+    def _is_evaluated(self, epoch: int) -> bool:
+        every = self.config.eval_every
+        return self._can_evaluate() and (epoch % every == 0 or epoch == self.config.epochs)
+
+    def _can_evaluate(self) -> bool:
+        return self.config.eval_every > 0 and "val" in self.problem.data.splits
+
+    def _conclude(self, clock: Clock, start: float) -> None:
+        """Scores and keeps the last weights where the schedule has not; none of it is in the checkpoint.
+
+        So a run that --max-steps has ended goes on from `last.pt` as if it had not been: an epoch of which a part was
+        trained has no part in the choice of the best, nor in --patience and --scheduler plateau, and its lines in
+        `metrics.jsonl`, marked `partial`, are cut off when the run goes on.
+        """
+        done = self.progress
+        epoch = done.epoch + (done.step > 0)
+        partial = {"partial": True} if done.step else {}
+        text = ""
+        if partial:
+            loss, seconds = done.loss_sum / done.loss_weight, time.perf_counter() - start
+            self.append(
+                "epoch",
+                epoch,
+                loss=loss,
+                seconds=seconds,
+                steps=done.step,
+                **partial,
+                **clock.seconds,
+                **self._cache_figures(),
+            )
+            text = f"epoch {epoch:>3} (step {done.step} of {len(self.pipeline)})  loss {loss:.4f}"
+        if self._can_evaluate() and (partial or not self._is_evaluated(done.epoch)) and self._out_of_steps():
+            scores = self._score("val", epoch, **partial)
+            text = f"{text or f'epoch {epoch:>3}'}  val {self.metric} {scores[self.metric]:.4f}"
+            if done.best_epoch is None:
+                done.val = scores
+        self.report.line(text)
+        if done.best_epoch is None:
+            self._keep_weights(epoch)  # nothing was evaluated in time: the last weights are the best there are
 
     def _train_epoch(self, clock: Clock) -> None:
         epoch, first_step = self.progress.epoch, self.progress.step
@@ -237,11 +277,15 @@ class Trainer:
             results[split] = {**official, **found}
         return results
 
-    def _validate(self, epoch: int) -> float:
+    def _score(self, split: str, epoch: int, **marks: bool) -> dict[str, float]:
         start = time.perf_counter()
         # From rank 0 to all, so that no rank can come to another decision.
-        scores = self.world.broadcast(self.evaluate(("val",))["val"])
-        self.append("val", epoch, seconds=time.perf_counter() - start, **scores)
+        scores: dict[str, float] = self.world.broadcast(self.evaluate((split,))[split])
+        self.append(split, epoch, seconds=time.perf_counter() - start, **scores, **marks)
+        return scores
+
+    def _validate(self, epoch: int) -> float:
+        scores = self._score("val", epoch)
         done, score = self.progress, float(scores[self.metric])
         if isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step(score)
@@ -286,10 +330,6 @@ class Trainer:
         limit = self.config.max_steps
         return limit is not None and self.progress.total_steps >= limit
 
-    def _is_to_evaluate(self, epoch: int) -> bool:
-        every = self.config.eval_every
-        return every > 0 and "val" in self.problem.data.splits and (epoch % every == 0 or self._finished())
-
     def _cache_figures(self) -> dict[str, float]:
         """Rows that all ranks found in their caches of hot rows since the last call, and that they had to read."""
         hits, misses = self.world.sum_(torch.tensor(self.problem.cache_counts(), dtype=torch.int64)).tolist()
@@ -323,7 +363,7 @@ class Trainer:
             metric = {"metric": self.metric} if event != "epoch" else {}
             self.run.append({"event": event, "epoch": epoch, **metric, **values})
         if self.events is not None:
-            self.events.add(event, epoch, values)
+            self.events.add(event, epoch, {name: value for name, value in values.items() if name != "partial"})
 
     def close(self) -> None:
         """Closes what the trainer opened."""

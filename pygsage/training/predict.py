@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from pygsage.config import Split, TrainConfig
+from pygsage.data.scratch import scratch_folder
 from pygsage.data.storage import choose_storage
 from pygsage.distributed import World
 from pygsage.errors import DatasetError, RunError
@@ -79,6 +79,6 @@ def predict(
         ids = slice(None) if split == "all" else found.splits[split]
         scratch = None
         if storage is not None and storage.kind == "disk":
-            scratch = Path(stack.enter_context(TemporaryDirectory(prefix=".scratch-", dir=path)))
+            scratch = stack.enter_context(scratch_folder(path, ".scratch-"))
         wanted = None if isinstance(ids, slice) else ids
         return problem.predictor(model.eval(), World(), scratch, embeddings=embeddings, wanted=wanted)(ids).numpy()

@@ -1,5 +1,8 @@
 """Runs the ranks of a job on this machine as child processes, and ends them all when one fails.
 
+They meet through a socket that the launcher has opened, and hand failures and results back through pipes: no file is
+made, so that neither a full disk nor a launcher that is killed has anything to spoil or to leave behind.
+
 The children are started as commands, not forked and not through `multiprocessing`: nothing is pickled, and a
 caller needs no `if __name__ == "__main__"`. Each is the leader of a session of its own, so the terminal's Ctrl-C
 and hang-up reach the launcher alone, which passes each rank exactly one SIGTERM. The kernel kills the ranks when
@@ -11,26 +14,27 @@ For the launcher: `run_ranks`. For the ranks: `tie_to_launcher`, `reporting_fail
 from __future__ import annotations
 
 import ctypes
-import json
+import errno
 import math
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pygsage.errors
-from pygsage.errors import PygsageError, TrainingError
+from pygsage.errors import EnvironmentLimitError, PygsageError, TrainingError
+from pygsage.launched import LAUNCHER, PIPE, PLACES, Inbox, Places, has_launcher, tell_launcher
+from pygsage.memory.disk import full_disk
+from pygsage.training.awaited import Awaited
 
 STOPPED = 128 + signal.SIGTERM  # a rank that was asked to stop, and stopped in good order
 INTERRUPTED = 128 + signal.SIGINT
@@ -42,6 +46,13 @@ _HINTS = {
     signal.SIGKILL: "The kernel's out-of-memory killer does this: look at `dmesg`, and try fewer processes or a "
     "smaller --batch-size.",
     signal.SIGBUS: "A full /dev/shm or disk does this: look at `df`.",
+}
+
+_START_HINTS = {
+    errno.EMFILE: "Raise the limit of open files: `ulimit -n 1024`.",
+    errno.ENFILE: "The machine has no more open files to give: end other programs.",
+    errno.EAGAIN: "Raise the limit of processes (`ulimit -u`), or use fewer with --procs.",
+    errno.ENOMEM: "There is too little memory for so many processes: use fewer with --procs.",
 }
 
 
@@ -88,45 +99,43 @@ def run_ranks(
         PygsageError: the first error of a rank that the user caused, of the same class, sentence and status.
         RankFailedError: the first failure of another kind: an exception, a signal, a status without a word.
     """
-    with tempfile.TemporaryDirectory(prefix="pygsage-", ignore_cleanup_errors=True) as folder:
-        ranks: list[_Rank] = []
-        with _stop_requests() as stop:
-            try:
-                for number in range(num_procs):
-                    variables = _environment(number, num_procs, folder, env or {}, threads)
-                    child = subprocess.Popen(
-                        list(argv), env=variables, stdin=subprocess.DEVNULL, start_new_session=True
-                    )
-                    ranks.append(_Rank(number, child, time.time()))
-                _supervise(ranks, Path(folder), stop, failure_grace_s, stop_grace_s)
-            finally:
-                _kill(ranks)
+    ranks: list[_Rank] = []
+    with _stop_requests() as stop:
         try:
-            _raise_first_failure(ranks, Path(folder), stopped=stop.signum is not None)
-        except PygsageError as error:
-            # The ranks were told by SIGTERM, whatever came to us.
-            if error.exit_status == STOPPED and stop.signum == signal.SIGINT:
-                error.exit_status = INTERRUPTED
-            raise
-        if all(rank.status == 0 for rank in ranks):
-            return Ended(0, _read(Path(folder) / "value.json"))
-        return Ended(INTERRUPTED if stop.signum == signal.SIGINT else STOPPED)
+            places = _start(ranks, argv, num_procs, env or {}, threads)
+            _supervise(ranks, places, stop, failure_grace_s, stop_grace_s)
+        finally:
+            _kill(ranks)
+    try:
+        _raise_first_failure(ranks, stopped=stop.signum is not None)
+    except PygsageError as error:
+        # The ranks were told by SIGTERM, whatever came to us.
+        if error.exit_status == STOPPED and stop.signum == signal.SIGINT:
+            error.exit_status = INTERRUPTED
+        raise
+    if all(rank.status == 0 for rank in ranks):
+        values = [message["value"] for rank in ranks for message in rank.inbox.messages if "value" in message]
+        return Ended(0, values[0] if values else None)
+    return Ended(INTERRUPTED if stop.signum == signal.SIGINT else STOPPED)
 
 
 def tie_to_launcher() -> None:
     """Makes the kernel kill this rank when its launcher dies (Linux). Call it first in a rank's program."""
-    launcher = os.environ.get("PYGSAGE_LAUNCHER_PID")
+    launcher = os.environ.get(LAUNCHER)
     if launcher is None or not sys.platform.startswith("linux"):
         return
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(launcher):  # it died before the line above
         os._exit(1)
+    for name in (PIPE, PLACES):
+        if name in os.environ:
+            os.set_inheritable(int(os.environ[name]), False)  # not for programs that the rank starts
 
 
 @contextmanager
 def reporting_failures() -> Iterator[None]:
-    """Around a rank's work: an error is written down for the launcher to tell, and the rank ends without a word.
+    """Around a rank's work: an error is handed to the launcher, which tells it, and the rank ends without a word.
 
     Where no launcher of ours listens (under torchrun) errors pass unchanged.
 
@@ -138,16 +147,16 @@ def reporting_failures() -> Iterator[None]:
     except Exception as error:
         if not record_failure(error):
             raise
-        raise SystemExit(_status_of(error)) from None
+        raise SystemExit(_status_of(full_disk(error) or error)) from None
 
 
 def record_failure(error: BaseException) -> bool:
-    """Writes the error down for the launcher; False when there is none, or the writing failed."""
-    folder = os.environ.get("PYGSAGE_ERROR_DIR")
-    if folder is None:
+    """Sends the error to the launcher; False when there is none."""
+    if not has_launcher():
         return False
+    error = full_disk(error) or error
     ours = isinstance(error, PygsageError)
-    record = {
+    failure = {
         "rank": int(os.environ["RANK"]),
         "time": time.time(),
         "kind": "peer" if getattr(error, "secondary", False) else "user" if ours else "internal",
@@ -157,14 +166,13 @@ def record_failure(error: BaseException) -> bool:
         "status": _status_of(error),
         "trace": "".join(traceback.format_exception(error)),
     }
-    return _write(Path(folder) / f"rank-{record['rank']}.json", record)
+    return tell_launcher({"failure": failure})
 
 
 def hand_back(value: Any) -> None:
     """Gives the launcher what `run_ranks` returns as its value: what JSON can hold, from one rank."""
-    folder = os.environ.get("PYGSAGE_ERROR_DIR")
-    if folder is not None and not _write(Path(folder) / "value.json", value):
-        raise TrainingError(f"the result could not be written to {folder}.", "Is the disk full? Look at `df`.")
+    if has_launcher() and not tell_launcher({"value": value}):
+        raise TrainingError("the result could not be handed to the launcher: it has closed its pipe.")
 
 
 @dataclass
@@ -173,6 +181,7 @@ class _Rank:
 
     number: int
     child: subprocess.Popen[bytes]
+    inbox: Inbox
     alive_at: float  # when it was last seen running, which is before whatever its end has caused
     status: int | None = None
     killed_by_us: bool = False
@@ -188,6 +197,10 @@ class _Rank:
 
     def failed(self) -> bool:
         return self.status not in (None, 0, STOPPED)
+
+    def failure(self) -> dict[str, Any] | None:
+        """What it has told of its failure."""
+        return next((message["failure"] for message in self.inbox.messages if "failure" in message), None)
 
 
 @dataclass
@@ -223,12 +236,48 @@ def _stop_requests() -> Iterator[_Stop]:
             signal.signal(number, handler)
 
 
-def _supervise(ranks: list[_Rank], folder: Path, stop: _Stop, failure_grace_s: float, stop_grace_s: float) -> None:
+def _start(ranks: list[_Rank], argv: Sequence[str], num_procs: int, env: Mapping[str, str], threads: int) -> Places:
+    """Starts the ranks, adding each to the list."""
+    inboxes: list[Inbox] = []
+    try:
+        with ExitStack() as stack:
+            # The ranks meet here. It is open before they are, so no other job can take the port in between.
+            meeting = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=max(128, num_procs)))
+            places = Places(num_procs)
+            stack.callback(places.close)
+            for number in range(num_procs):
+                inboxes.append(Inbox())
+                variables = _environment(number, num_procs, meeting, inboxes[-1], places, env, threads)
+                fds = [inboxes[-1].fd, *([places.fd] if places.fd >= 0 else [])]
+                child = subprocess.Popen(
+                    list(argv),
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    pass_fds=[*fds, meeting.fileno()] if number == 0 else fds,
+                )
+                ranks.append(_Rank(number, child, inboxes[-1], time.time()))
+                inboxes[-1].close_senders_end()
+            return places
+    except OSError as error:
+        for inbox in inboxes[len(ranks) :]:
+            inbox.close()
+        if error.errno == errno.ENOENT:
+            raise
+        raise EnvironmentLimitError(
+            f"The processes of the job could not be started: {error.strerror}.", _START_HINTS.get(error.errno or 0, "")
+        ) from None
+
+
+def _supervise(ranks: list[_Rank], places: Places, stop: _Stop, failure_grace_s: float, stop_grace_s: float) -> None:
     """Returns when all ranks have ended, or when those that have not must be killed."""
     deadline = math.inf
     forwarded = stopping = failing = False
+    awaited = Awaited(places)
     while sum(rank.ended() for rank in ranks) < len(ranks):  # every rank is looked at
         now = time.monotonic()
+        for rank in ranks:
+            rank.inbox.receive()
         if stop.signum is not None and not forwarded:
             forwarded = True
             for rank in ranks:
@@ -238,12 +287,13 @@ def _supervise(ranks: list[_Rank], folder: Path, stop: _Stop, failure_grace_s: f
         if not stopping and (forwarded or any(rank.status == STOPPED for rank in ranks)):
             stopping = True
             deadline = min(deadline, now + stop_grace_s)
-        # A record is enough: threads of its own may keep a rank that has failed from ending.
-        if not failing and (any(rank.failed() for rank in ranks) or any(folder.glob("rank-*.json"))):
+        # Its words are enough: threads of its own may keep a rank that has failed from ending.
+        if not failing and any(rank.failed() or rank.failure() for rank in ranks):
             failing = True
             deadline = min(deadline, now + failure_grace_s)
         if stop.impatient or now >= deadline:
             return
+        awaited.look({rank.number: rank.child.pid for rank in ranks if rank.status is None}, now)
         time.sleep(_POLL_S)
 
 
@@ -255,9 +305,19 @@ def _kill(ranks: list[_Rank]) -> None:
             os.killpg(rank.child.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
     for rank in ranks:
         rank.status = rank.child.wait()
+        rank.inbox.receive()
+        rank.inbox.close()
 
 
-def _environment(number: int, size: int, folder: str, added: Mapping[str, str], threads: int) -> dict[str, str]:
+def _environment(
+    number: int,
+    size: int,
+    meeting: socket.socket,
+    inbox: Inbox,
+    places: Places,
+    added: Mapping[str, str],
+    threads: int,
+) -> dict[str, str]:
     variables = {
         **os.environ,
         **added,
@@ -266,10 +326,12 @@ def _environment(number: int, size: int, folder: str, added: Mapping[str, str], 
         "LOCAL_RANK": str(number),
         "LOCAL_WORLD_SIZE": str(size),
         "GROUP_RANK": "0",
-        "PYGSAGE_RENDEZVOUS": str(Path(folder) / "rendezvous"),
-        "PYGSAGE_ERROR_DIR": folder,
-        "PYGSAGE_LAUNCHER_PID": str(os.getpid()),
+        "PYGSAGE_MEETING": f"{meeting.getsockname()[1]},{meeting.fileno()}",
+        PIPE: str(inbox.fd),
+        LAUNCHER: str(os.getpid()),
     }
+    if places.fd >= 0:
+        variables[PLACES] = str(places.fd)
     variables.setdefault("OMP_NUM_THREADS", str(threads))
     # All ranks are on this machine: gloo need not look up the host's name, which containers often cannot resolve.
     names = {name for _, name in socket.if_nameindex()}
@@ -279,12 +341,12 @@ def _environment(number: int, size: int, folder: str, added: Mapping[str, str], 
     return variables
 
 
-def _raise_first_failure(ranks: list[_Rank], folder: Path, stopped: bool) -> None:
+def _raise_first_failure(ranks: list[_Rank], stopped: bool) -> None:
     """Raises the cause: the earliest failure that is not the loss of a peer, else the earliest of those."""
     causes: list[tuple[float, int, PygsageError]] = []
     losses: list[tuple[float, int, PygsageError]] = []
     for rank in ranks:
-        record = _read(folder / f"rank-{rank.number}.json")
+        record = rank.failure()
         if record is not None:
             among = losses if record["kind"] == "peer" else causes
             among.append((record["time"], rank.number, _error_of(record)))
@@ -323,21 +385,3 @@ def _silent_end(rank: _Rank) -> RankFailedError:
 
 def _status_of(error: BaseException) -> int:
     return error.exit_status if isinstance(error, PygsageError) else 1
-
-
-def _write(path: Path, value: Any) -> bool:
-    """Writes JSON whole or not at all."""
-    text = json.dumps(value)
-    try:
-        path.with_suffix(".part").write_text(text, encoding="utf-8")
-        path.with_suffix(".part").replace(path)
-    except OSError:
-        return False
-    return True
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None

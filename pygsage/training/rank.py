@@ -64,7 +64,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             check_options(config, problem)
             if storage is not None and storage.folder is None:
                 report.line(storage.sentence())
-        world.barrier()
+        world.barrier(patient=True)  # a large dataset takes its time
         run = Run.open(config) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
@@ -86,12 +86,13 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         except Stopped as stopped:
             advice = f"Go on with: pygsage train --run-dir {path} --resume"
             raise Stopped(stopped.found, advice, stopped.exit_status) from None
-        val, test = dict(trainer.progress.val), {}
+        done = trainer.progress
+        val, test = dict(done.val), {}
         if "test" in problem.data.splits and config.eval_every:
             best = load_checkpoint(path / "best.pt", BEST_KEYS) if world.is_main else None
             _load_everywhere(trainer.model, best["model"] if best else None, path / "best.pt", world)
             test = trainer.evaluate(("test",))["test"]
-            trainer.append("test", trainer.progress.best_epoch or trainer.progress.epoch, **test)
+            trainer.append("test", done.best_epoch or done.epoch + (done.step > 0), **test)
         if run is not None:
             write_comparison(run.path / "memory.json", storage, memory, world.local_size)
         peaks = world.sum_(torch.tensor([memory.sample(), estimated_peak_bytes(storage)], dtype=torch.int64))

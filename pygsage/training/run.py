@@ -16,6 +16,7 @@ import yaml
 from pygsage.config import TrainConfig
 from pygsage.data.names import short_name
 from pygsage.errors import RunError
+from pygsage.memory.disk import full_disk, writing_to
 from pygsage.spelling import flag
 from pygsage.training.checkpoint import load_checkpoint, write_atomically
 
@@ -37,7 +38,8 @@ class Run:
         self.path = path
         self.last = last
         self._lock = lock
-        self._metrics = open(path / "metrics.jsonl", "ab")  # noqa: SIM115
+        # Unbuffered: of a line that a full disk has refused nothing is left to be written when the file is closed.
+        self._metrics = open(path / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115
         kept = last["metrics_bytes"] if last else 0
         self._metrics.truncate(min(kept, self._metrics.seek(0, os.SEEK_END)))
         self._metrics.seek(0, os.SEEK_END)
@@ -80,7 +82,8 @@ class Run:
             last = load_checkpoint(path / "last.pt", LAST_KEYS) if (path / "last.pt").exists() else None
             text = yaml.safe_dump(config.to_dict(), sort_keys=False)
             write_atomically(path / "config.yaml", text.encode())
-            run = Run(path, lock, last)
+            with writing_to(path):
+                run = Run(path, lock, last)
             on_error.pop_all()
             return run
 
@@ -90,14 +93,22 @@ class Run:
         return self._metrics.tell()
 
     def append(self, event: dict[str, Any]) -> None:
-        """Adds one line to `metrics.jsonl` and sends it to the disk's queue."""
+        """Adds one line to `metrics.jsonl`, whole or not at all, and sends it to the disk's queue.
+
+        Raises:
+            EnvironmentLimitError: when the disk is full.
+            RunError: when it cannot be written for another reason.
+        """
+        line, before = json.dumps(event, allow_nan=True).encode() + b"\n", self.metrics_bytes
         try:
-            self._metrics.write(json.dumps(event, allow_nan=True).encode() + b"\n")
-            self._metrics.flush()
+            while line:  # a disk that is almost full takes a part
+                line = line[self._metrics.write(line) :]
         except OSError as error:
-            raise RunError(
+            self._metrics.truncate(before)
+            told = full_disk(error, self.path, "then go on with --resume")
+            raise told or RunError(
                 f"'{self.path / 'metrics.jsonl'}' could not be written: {error.strerror}.",
-                "Free some space, then go on with --resume.",
+                "Mend that, then go on with --resume.",
             ) from None
 
     def close(self) -> None:
@@ -112,7 +123,8 @@ def _lock(path: Path) -> IO[str]:
         path.mkdir(parents=True, exist_ok=True)
         lock = open(path / ".lock", "w")  # noqa: SIM115
     except OSError as error:
-        raise RunError(f"The run directory '{path}' cannot be written: {error.strerror}.") from None
+        told = full_disk(error, path)
+        raise told or RunError(f"The run directory '{path}' cannot be written: {error.strerror}.") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -157,7 +169,8 @@ def fresh_scratch(scratch: Path) -> None:
     try:
         scratch.mkdir(parents=True)
     except OSError as error:
-        raise RunError(f"The folder '{scratch}' cannot be made: {error.strerror}.") from None
+        told = full_disk(error, scratch.parent)
+        raise told or RunError(f"The folder '{scratch}' cannot be made: {error.strerror}.") from None
 
 
 def _new_path(config: TrainConfig) -> Path:
@@ -170,7 +183,10 @@ def _new_path(config: TrainConfig) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise RunError(f"'{path}' cannot be made: {error.strerror}.", "Name a folder with --run-dir.") from None
+            told = full_disk(error, "runs")
+            raise told or RunError(
+                f"'{path}' cannot be made: {error.strerror}.", "Name a folder with --run-dir."
+            ) from None
     raise RunError(f"'runs/{stem}' and its numbered followers all exist.", "Name a folder with --run-dir.")
 
 

@@ -274,7 +274,7 @@ def test_a_disk_that_is_or_gets_full(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(Stream, "flush", full)
-        with pytest.raises(DatasetError, match="cannot be written: No space left on device.*make room, and resume"):
+        with pytest.raises(EnvironmentLimitError, match="is full: No space left on device.*and resume: what"):
             to_on_disk_dataset(molecules(), tmp_path / "store")
     assert not (tmp_path / "store").exists()
     to_on_disk_dataset(molecules(), tmp_path / "store", resume=True)

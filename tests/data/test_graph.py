@@ -17,7 +17,7 @@ import torch
 
 from pygsage.data import arrays as arrays_module
 from pygsage.data.graph import Graph
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, EnvironmentLimitError
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_save_that_fails_leaves_nothing(graph: Graph, tmp_path: Path, monkeypa
         real(descriptor)
 
     monkeypatch.setattr(arrays_module.os, "fsync", failing)
-    with pytest.raises(DatasetError, match=r"cannot be written to .*: No space left on device"):
+    with pytest.raises(EnvironmentLimitError, match=r"The disk of .* is full: No space left on device"):
         graph.save(tmp_path / "graph")
     assert list(tmp_path.iterdir()) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -108,6 +109,22 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").touch()
     with pytest.raises(DatasetError, match="is not a file that is read; expected"):
         parse_reference(str(tmp_path / "edges.csv"))
+
+
+@pytest.mark.parametrize("name", ["g.graphml", "g.gml", "g.gexf", "g.gpickle", "g.edgelist"])
+def test_files_of_networkx_are_recognised_and_told_how_to_convert(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(DatasetError) as caught:
+        parse_reference(str(tmp_path / name))
+    assert "from_networkx" in caught.value.advice
+    assert ("can run code" in caught.value.found) == (name == "g.gpickle")
+
+
+@pytest.mark.parametrize("name", ["g.npz", "g.pt", "recipe.py", "g"])
+def test_a_pipe_is_no_file_and_nobody_waits_for_it(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DatasetError, match="is a pipe, a socket or a device; expected a"):
+        parse_reference(str(tmp_path / name))
 
 
 def test_defaults_are_options_of_a_run() -> None:

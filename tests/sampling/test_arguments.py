@@ -39,6 +39,42 @@ def test_options_that_would_be_ignored_are_refused(data: Data, option: str, valu
         NeighborLoader(data, [2], **{option: value})
 
 
+@pytest.mark.parametrize(
+    ("num_neighbors", "options", "said"),
+    [
+        ([3.5], {}, r"num_neighbors is \[3\.5\]; expected positive integers"),
+        ([float("nan")], {}, "expected positive integers"),
+        ([None], {}, "expected positive integers"),
+        (3, {}, r"num_neighbors is 3; expected a list .* num_neighbors=\[3, 10\]"),
+        (None, {}, "num_neighbors is None; expected a list"),
+        ([2], {"batch_size": 2.5}, "batch_size is 2.5; expected a whole number"),
+        ([2], {"batch_size": "3"}, "batch_size is '3'; expected a whole number"),
+        ([2], {"batch_size": 0}, "The batch size is 0"),
+        ([2], {"seed": 1.5}, "seed is 1.5; expected a whole number"),
+        ([2], {"num_workers": -1}, "num_workers is -1; expected a whole number of 0 or more"),
+        ([2], {"num_workers": 1.5}, "num_workers is 1.5"),
+        ([2], {"rank": 0.5, "num_ranks": 2}, "rank is 0.5; expected a whole number"),
+    ],
+)
+def test_odd_numbers_are_refused(data: Data, num_neighbors: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        NeighborLoader(data, num_neighbors, **options)
+
+
+def test_numbers_of_other_libraries_are_taken(data: Data) -> None:
+    loader = NeighborLoader(data, torch.tensor([2, 2]), batch_size=np.int64(3), seed=np.uint8(1))
+    assert sum(batch.batch_size for batch in loader) == data.num_nodes
+
+
+@pytest.mark.parametrize(
+    "both", [{"shuffle": True}, {"shuffle": False}, {"batch_size": 2}, {"rank": 0, "num_ranks": 1}], ids=str
+)
+def test_what_a_batch_sampler_decides_is_not_given_twice(data: Data, both: dict[str, Any]) -> None:
+    shards = DistributedSeedSampler(data.num_nodes, 2)
+    with pytest.raises(ConfigError, match=f"{next(iter(both))}=.* beside a batch_sampler, which decides that"):
+        NeighborLoader(data, [2], batch_sampler=shards, **both)
+
+
 def test_options_that_say_what_is_done_anyway_are_taken(data: Data) -> None:
     loader = NeighborLoader(
         data,

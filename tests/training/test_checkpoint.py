@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pygsage import RunError
+from pygsage import EnvironmentLimitError, RunError
 from pygsage.training.checkpoint import load_checkpoint, save_checkpoint, save_weights, write_atomically
 
 
@@ -33,7 +33,7 @@ def test_c110_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     def full(file: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(RunError, match="No space left on device"):
+    with pytest.raises(EnvironmentLimitError, match="The disk of .* is full: No space left on device .* free"):
         write_atomically(path, full)
     assert load_checkpoint(path)["epoch"] == 1
     assert os.listdir(tmp_path) == ["last.pt"]
@@ -42,8 +42,10 @@ def test_c110_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs /dev/full")
 def test_torchs_own_error_on_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / ".last.pt.partial").symlink_to("/dev/full")
-    with pytest.raises(RunError, match="could not be written"):
+    with pytest.raises(EnvironmentLimitError, match="is full: No space left on device") as caught:
         save_checkpoint(tmp_path / "last.pt", {"w": torch.zeros(100_000)})
+    assert "`df -h" in caught.value.advice
+    assert "--resume" in caught.value.advice
 
 
 @pytest.mark.parametrize("keep", [0, 10, 500])

@@ -203,14 +203,43 @@ def test_c109_resume_to_more_epochs_equals_a_longer_run(small: str, tmp_path: Pa
     _assert_same_weights(tmp_path / "two", tmp_path / "four")
 
 
-def test_max_steps_ends_in_mid_epoch_and_can_be_raised(small: str, unbroken: Path, tmp_path: Path) -> None:
+def _told(run: Path) -> list[dict[str, Any]]:
+    """All of `metrics.jsonl` that is the same in every run."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    timed = {"seconds", "sample", "gather", "wait", "forward", "backward", "reduce", "step"}
+    return [{name: value for name, value in line.items() if name not in timed} for line in lines]
+
+
+@pytest.mark.parametrize("steps", [[3], [7], [10], [2, 4, 13]], ids=str)
+def test_a_run_that_max_steps_has_ended_goes_on_as_if_unbroken(small: str, tmp_path: Path, steps: list[int]) -> None:
+    """An epoch of which a part was trained is scored for the report alone: no part in best, patience and plateau."""
+    options = {**SMALL, "epochs": 4, "scheduler": "plateau", "patience": 2, "lr": 0.05, "eval_every": 2}
+    train(small, run_dir=str(tmp_path / "whole"), **options)
     run = tmp_path / "run"
-    result = train(small, run_dir=str(run), max_steps=7, **SMALL)  # five steps an epoch
-    assert load_checkpoint(run / "last.pt")["progress"]["total_steps"] == 7
-    assert result.epochs == 1
-    assert result.test
-    train(small, run_dir=str(run), max_steps=1000, resume=True, **SMALL)
-    _assert_same_weights(run, unbroken)
+    for limit in steps:  # five steps an epoch
+        result = train(small, run_dir=str(run), max_steps=limit, resume=True, **options)
+        progress = load_checkpoint(run / "last.pt")["progress"]
+        assert (progress["total_steps"], progress["step"]) == (limit, limit % 5)
+        assert result.epochs == limit // 5
+        assert result.best_epoch == (2 if limit >= 10 else None)
+        assert result.val
+        assert result.test
+        partial = [line for line in _told(run) if line.get("partial")]
+        assert [line["event"] for line in partial] == (["epoch", "val"] if limit % 5 else [])
+        assert [line["epoch"] for line in partial] == [limit // 5 + 1] * len(partial)
+        # Once more, and the same is said.
+        said = _told(run)
+        assert train(small, run_dir=str(run), max_steps=limit, resume=True, **options).test == result.test
+        assert _told(run) == said
+    train(small, run_dir=str(run), max_steps=1000, resume=True, **options)
+    _assert_same_weights(run, tmp_path / "whole")
+    assert _told(run) == _told(tmp_path / "whole")
+    ours, theirs = (load_checkpoint(path / "best.pt") for path in (run, tmp_path / "whole"))
+    assert ours["epoch"] == theirs["epoch"]
+    assert all(torch.equal(ours["model"][name], theirs["model"][name]) for name in theirs["model"])
+    ours, theirs = (load_checkpoint(path / "last.pt") for path in (run, tmp_path / "whole"))
+    assert ours["progress"] == theirs["progress"]
+    assert ours["scheduler"] == theirs["scheduler"]
 
 
 def test_resume_of_a_finished_run_tells_its_result_again(small: str, unbroken: Path) -> None:
@@ -318,6 +347,19 @@ def test_mistakes_leave_nothing_behind(small: str, tmp_path: Path, monkeypatch: 
     with pytest.raises(DatasetError):
         train("missing.npz", procs=2, gpus="0")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [(None, "None"), ([], "an empty list"), (3, "of type int"), ({}, "of type dict"), ([1], "a list with a int")],
+)
+def test_what_is_no_dataset_is_refused_with_what_is_one(given: Any, found: str) -> None:
+    with pytest.raises(DatasetError, match=f"given is {found}; expected a name .*, a torch_geometric Data, a Dataset"):
+        train(given)
+
+
+def test_a_path_names_a_dataset(small: str, tmp_path: Path) -> None:
+    assert train(Path(small), run_dir=str(tmp_path / "run"), **{**SMALL, "epochs": 1}).epochs == 1
 
 
 def test_c100_a_rank_that_fails_ends_the_job_with_its_traceback(small: str, tmp_path: Path) -> None:

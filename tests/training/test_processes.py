@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
 import os
 import signal
 import subprocess
@@ -17,7 +19,7 @@ import psutil
 import pytest
 
 import pygsage
-from pygsage.errors import ConfigError, PygsageError, TrainingError
+from pygsage.errors import ConfigError, EnvironmentLimitError, PygsageError, TrainingError
 from pygsage.training import processes
 from pygsage.training.processes import Ended, RankFailedError, run_ranks
 
@@ -81,7 +83,7 @@ def test_ranks_know_their_place_and_hand_back_a_value(
 names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS"]
 (folder / f"place-{rank}").write_text(" ".join(os.environ[n] for n in names))
 assert sys.stdin.read() == ""
-assert pathlib.Path(os.environ["PYGSAGE_RENDEZVOUS"]).parent.is_dir()
+assert int(os.environ["PYGSAGE_MEETING"].split(",")[0]) > 0
 with reporting_failures():
     if rank == 0:
         hand_back({"loss": 0.1 + 0.2})
@@ -148,9 +150,15 @@ class PeerLostError(TrainingError):
     secondary = True
 with reporting_failures():
     if rank == 0:
+        (folder / "pid").write_text(str(os.getpid()))
+        wait_for("seen")
         raise PeerLostError("rank 0 lost a peer")
-    while not (pathlib.Path(os.environ["PYGSAGE_ERROR_DIR"]) / "rank-0.json").exists():
-        time.sleep(0.01)
+    wait_for("pid")
+    while not (pid := (folder / "pid").read_text()):
+        pass
+    (folder / "seen").touch()
+    while pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+        pass
     raise KeyError("the cause")
 """
         )
@@ -232,8 +240,79 @@ def test_a_rank_that_ends_without_a_word(run: Callable[..., Ended]) -> None:
 
 
 def test_a_command_that_does_not_exist() -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(FileNotFoundError):
         run_ranks(["/nonexistent/command"], 2)
+    gc.collect()
+    assert not before or len(os.listdir("/proc/self/fd")) == before
+
+
+def test_words_that_no_pipe_holds_come_whole_and_need_no_disk(
+    run: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full TMPDIR once lost what a rank had to say."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    assert run("if rank == 1: hand_back('x' * 1_000_000)").value == "x" * 1_000_000
+    with pytest.raises(PygsageError) as caught:
+        run(
+            """
+from pygsage import errors
+with reporting_failures():
+    if rank == 0:
+        raise errors.ConfigError("y" * 1_000_000)
+    rest()
+""",
+            failure_grace_s=0.0,
+        )
+    assert caught.value.found == "y" * 1_000_000
+
+
+def test_words_cut_off_by_sigkill_are_not_taken_for_whole(run: Callable[..., Ended]) -> None:
+    with pytest.raises(RankFailedError, match="rank 0 was killed by signal 9"):
+        run(
+            """
+if rank == 0:
+    os.write(int(os.environ["PYGSAGE_PIPE_FD"]), b'{"value": 1')
+    os.kill(os.getpid(), 9)
+""",
+        )
+
+
+def test_no_program_that_a_rank_starts_speaks_for_it(run: Callable[..., Ended]) -> None:
+    program = """
+import subprocess
+own = [os.environ[name] for name in ("PYGSAGE_PIPE_FD", "PYGSAGE_PLACES_FD") if name in os.environ]
+code = "import os, sys; from pygsage.launched import has_launcher; print(has_launcher(), os.listdir('/proc/self/fd'))"
+said = subprocess.run([sys.executable, "-c", code], close_fds=False, capture_output=True, text=True).stdout
+assert said.startswith("False") and not [fd for fd in own if f"'{fd}'" in said], said
+"""
+    assert run(program, num_procs=1).status == 0
+
+
+def test_too_few_descriptors_or_processes_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*args: object, **options: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(processes.subprocess, "Popen", none_left)
+    with pytest.raises(EnvironmentLimitError, match="could not be started: Resource temporarily") as caught:
+        run_ranks(["true"], 2)
+    assert "--procs" in caught.value.advice
+
+
+def test_c081_with_no_descriptors_left_it_is_said_which_limit_to_raise() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 6, hard))
+    try:
+        with pytest.raises(EnvironmentLimitError, match="Too many open files") as caught:
+            run_ranks(["true"], 8)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "ulimit -n" in caught.value.advice
 
 
 def after(ready: Callable[[], bool], *actions: Callable[[], None]) -> threading.Thread:
@@ -352,10 +431,11 @@ def test_ranks_and_their_workers_die_with_the_launcher(tmp_path: Path) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             p.kill()
     assert alive == []
+    assert list((tmp_path / "elsewhere").iterdir()) == []  # nobody is left to tidy up, and there is nothing to
 
 
 def test_failures_pass_unchanged_where_no_launcher_of_ours_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PYGSAGE_ERROR_DIR", raising=False)
+    monkeypatch.delenv("PYGSAGE_LAUNCHER_PID", raising=False)
     with pytest.raises(KeyError), processes.reporting_failures():
         raise KeyError("x")
     processes.hand_back({"nobody": "listens"})

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pygsage.errors import DatasetError
+from pygsage.memory.disk import full_disk
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_S = 60.0  # without a single byte
@@ -42,6 +43,9 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
             os.replace(part, target)
             part.with_name(f"{part.name}.etag").unlink(missing_ok=True)
     except (OSError, http.client.HTTPException, ValueError) as error:
+        told = full_disk(error, part.parent, "then type the same command again: what has come is kept")
+        if told is not None:
+            raise told from None
         have = part.stat().st_size if part.is_file() else 0
         if not have:
             part.unlink(missing_ok=True)
@@ -73,7 +77,8 @@ def extract(path: Path, folder: str, target: Path) -> None:
             f"{path} is cut short or damaged ({_reason(error)}); expected a whole zip.", "Delete it, and try again."
         ) from None
     except OSError as error:
-        raise DatasetError(f"{path} cannot be unpacked to {target}: {error.strerror or error}.") from None
+        told = full_disk(error, target.parent)
+        raise told or DatasetError(f"{path} cannot be unpacked to {target}: {error.strerror or error}.") from None
     finally:
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -114,6 +114,12 @@ def _numbers_for(key: str) -> str:
 
 
 def _check_keys(path: str, keys: list[str]) -> list[str]:
+    if {"format", "shape", "data"} <= set(keys) and "x" not in keys:
+        raise DatasetError(
+            f"{path} holds a sparse matrix of scipy's: edges alone; expected {', '.join(_NEEDED)}.",
+            f"Write edges, features and labels: numpy.savez('graph.npz', edge_index=numpy.stack("
+            f"scipy.sparse.load_npz({path!r}).nonzero()), x=…, y=…).",
+        )
     known = (*_NEEDED, *SPLIT_KEYS, *_OPTIONAL, *_UNUSED)
     unknown = sorted(set(keys) - set(known))
     shown = ", ".join(sorted(keys)[:12]) or "nothing"

@@ -9,6 +9,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from pygsage.data.arrays import new_array
+
 _CHUNK_BYTES = 1 << 24
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member: then its name and extra field, whose lengths these are
 
@@ -50,7 +52,7 @@ def made(scratch: Path | None, name: str, dtype: np.dtype, shape: tuple[int, ...
     """A new array: in RAM, or mapped from a new file in the folder `scratch`."""
     if scratch is None or 0 in shape:
         return np.empty(shape, dtype)
-    return np.lib.format.open_memmap(scratch / f"{name}.npy", "w+", dtype, shape)
+    return new_array(scratch / f"{name}.npy", dtype, shape)
 
 
 def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:

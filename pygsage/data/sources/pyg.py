@@ -5,21 +5,25 @@ Naming a class runs its code, which may read pickled files and download: that is
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pygsage.data.names import Reference
+from pygsage.data.names import Reference, class_with
 from pygsage.data.raw import RawGraph
 from pygsage.data.sources.download import made_folder
 from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
 from pygsage.data.take import ManyGraphs, raw_from_data
 from pygsage.errors import DatasetError, PygsageError
+from pygsage.memory.disk import full_disk
 
 _NODE_CLASSES = "such as Planetoid, Amazon, Coauthor, WebKB, Reddit, Flickr, WikiCS"
 
@@ -67,6 +71,9 @@ def open_pyg(reference: Reference, root: str | None, *, offline: bool) -> tuple[
         package = f"pip install {error.name.partition('.')[0]}" if error.name else ""
         raise DatasetError(f"{reference.text} needs a package that is not installed: {error}.", package) from None
     except Exception as error:  # another's code: anything can come out of it
+        told = full_disk(error, arguments.get("root"))
+        if told is not None:
+            raise told from None
         where = f" Its files are in {arguments['root']}." if "root" in arguments else ""
         raise DatasetError(
             f"{reference.text} could not be read: {sentence(error)}.",
@@ -84,9 +91,10 @@ def _find_class(name: str) -> type:
         return found
     lower = {n.lower(): n for n in names}
     near = get_close_matches(name.lower(), lower, n=1)
+    meant = class_with(name) or (lower[near[0]] if near else "")
     raise DatasetError(
         f"torch_geometric.datasets has no class {name}; expected one {_NODE_CLASSES}.",
-        f"Did you mean {lower[near[0]]}?" if near else "",
+        f"Did you mean {meant}?" if meant else "",
     )
 
 
@@ -136,20 +144,31 @@ def _guarded(made: Any, reference: Reference, offline: bool) -> type:
         root: str
 
         def _download(self) -> None:
+            if self._is_missing():
+                root = Path(self.root)
+                with made_folder(root), _one_at_a_time(root):
+                    if self._is_missing():  # nobody else has fetched it meanwhile
+                        self._download_once()
+
+        def _is_missing(self) -> bool:
             missing = [path for path in self.raw_paths if not os.path.exists(path)]
             processed = self.processed_paths if self.has_process else []
             if (self.raw_paths and not missing) or (processed and all(map(os.path.exists, processed))):
-                return
+                return False
             if offline:
                 raise _files_missing(reference, Path(self.root), missing)
+            return True
+
+        def _download_once(self) -> None:
             root = Path(self.root)
-            with made_folder(root), tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
+            with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
                 self.root = scratch
                 try:
                     os.makedirs(self.raw_dir, exist_ok=True)
                     self.download()
                 except Exception as error:  # another's code, and the network
-                    raise DatasetError(
+                    told = full_disk(error, root)
+                    raise told or DatasetError(
                         f"{reference.text} could not be downloaded: {sentence(error)}.",
                         _near_folder(reference, root)
                         or "Check the name and the network, or give the raw files that you have with --root DIR.",
@@ -159,6 +178,11 @@ def _guarded(made: Any, reference: Reference, offline: bool) -> type:
                 _move_into(Path(scratch), root)
 
         def _process(self) -> None:
+            root = Path(self.root)
+            with made_folder(root), _one_at_a_time(root):
+                self._process_once()
+
+        def _process_once(self) -> None:
             folder = Path(self.processed_dir)
             is_new = not folder.exists()
             try:
@@ -179,6 +203,25 @@ def _guarded(made: Any, reference: Reference, offline: bool) -> type:
 
     Guarded.__name__ = Guarded.__qualname__ = made.__name__
     return Guarded
+
+
+@contextmanager
+def _one_at_a_time(root: Path) -> Iterator[None]:
+    """Lets one process at a time download and process; others wait, and find it done.
+
+    The folder itself is locked, so that no file is left.
+    """
+    try:
+        descriptor = os.open(root, os.O_RDONLY)
+    except OSError:  # what cannot be read is told by whoever reads it
+        yield
+        return
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _files_missing(reference: Reference, root: Path, missing: list[str]) -> DatasetError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 
 from pygsage.data.names import parse_reference
@@ -81,6 +82,17 @@ def test_text_is_refused_with_the_cure(ring_npz: Write) -> None:
 @pytest.mark.parametrize("key", ["x", "edge_index", "y"])
 def test_a_missing_array_is_named(ring_npz: Write, key: str) -> None:
     refused(ring_npz(**{key: None}), f"has no {key}; found")
+
+
+@pytest.mark.parametrize("layout", ["csr", "coo"])
+def test_a_matrix_of_scipys_is_recognised(tmp_path: Path, layout: str) -> None:
+    path = tmp_path / "adjacency.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.eye(4, format=layout))
+    with pytest.raises(DatasetError, match=r"sparse matrix of scipy's.*scipy\.sparse\.load_npz") as caught:
+        read_npz(parse_reference(str(path)))
+    code = caught.value.advice.partition("edge_index=")[2].partition(", x=")[0]
+    edges = eval(code, {"numpy": np, "scipy": scipy})
+    np.testing.assert_array_equal(edges, [[0, 1, 2, 3]] * 2)
 
 
 def test_names_that_are_nearly_right_are_recognised(ring_npz: Write) -> None:

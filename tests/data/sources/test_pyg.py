@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -116,6 +117,8 @@ def files(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("pyg:Cora", "Did you mean pyg:Planetoid/Cora?"),
+        ("pyg:computers", "Did you mean pyg:Amazon/Computers?"),
         ("pyg:Planetiod/Cora", "no class Planetiod; expected one such as Planetoid, Amazon"),
         ("pyg:Planetiod/Cora", "Did you mean Planetoid?"),
         ("pyg:planetoid/Cora", "Did you mean Planetoid?"),
@@ -217,6 +220,41 @@ def test_a_failure_while_processing_leaves_no_half_file(cache: Path, serve: Call
     text = serve(Failing)
     refused("pyg:Failing could not be read: RuntimeError: disk full. Check the name", text, offline=False)
     assert files(cache / "pygsage" / "pyg" / "Failing") == ["a/raw/0.txt", "a/raw/1.txt"]
+
+
+def test_two_first_runs_at_once_download_and_process_once(
+    serve: Callable[[type], str],
+) -> None:
+    """The second finds the folder locked, waits, and then finds everything there."""
+    told, go, ended = os.pipe(), os.pipe(), []
+
+    class Slow(Remote):
+        def process(self) -> None:
+            os.write(told[1], b"p")
+            os.read(go[0], 1)
+            super().process()
+
+        def download(self) -> None:
+            os.write(told[1], b"d")
+            super().download()
+
+    text = serve(Slow)
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os._exit(0 if read(text, offline=False).x.shape == (3, 3) else 1)
+            finally:
+                os._exit(2)
+        ended.append(pid)
+    assert os.read(told[0], 1) + os.read(told[0], 1) == b"dp"
+    os.write(go[1], b"gg")  # for a second one too, so that it fails and does not hang
+    assert [os.waitpid(pid, 0)[1] for pid in ended] == [0, 0]
+    os.set_blocking(told[0], False)
+    with pytest.raises(BlockingIOError):
+        os.read(told[0], 1)
+    for descriptor in (*told, *go):
+        os.close(descriptor)
 
 
 def test_half_a_processed_file_is_refused_with_its_folder(tmp_path: Path, serve: Callable[[type], str]) -> None:
