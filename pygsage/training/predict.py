@@ -55,7 +55,8 @@ def predict(
     if values is None:
         raise RunError(f"'{run}' is no run directory: it has no config.yaml.", "Name a folder that train made.")
     moved: dict[str, Any] = {"root": root} if root is not None else {}
-    how = {"offline": offline, "trust_pickle": trust_pickle}
+    # It evaluates, whether or not the run did: that says whether layers go to the disk.
+    how = {"offline": offline, "trust_pickle": trust_pickle, "eval_every": 1}
     config = TrainConfig().with_values({**values, **moved, **how}, str(path / "config.yaml"))
     best = load_checkpoint(path / "best.pt", BEST_KEYS)
     with ExitStack() as stack:

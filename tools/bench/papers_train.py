@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shutil
 import sys
 import tempfile
@@ -59,8 +60,10 @@ def measured(store: Path, args: Any, folder: Path) -> dict[str, Any]:
     told: dict[str, Any] = {"sampled_edges_a_step": edges}
     if not args.no_warm:
         read_once(store)
+        one = trained(store, folder / f"{store.name}-one", args, None, num_steps=1)
         told["uncapped"] = trained(store, folder / f"{store.name}-warm", args, None)
-        told["uncapped"]["us_a_sampled_edge"] = round(told["uncapped"]["step_s"] / edges * 1e6, 4)
+        cpu_s = (told["uncapped"]["cpu_s"] - one["cpu_s"]) / (args.steps - 1)  # without what comes before the steps
+        told["uncapped"] |= {"cpu_s_a_step": round(cpu_s, 4), "cpu_us_a_sampled_edge": round(cpu_s / edges * 1e6, 4)}
     if args.cap is not None:
         drop(store)  # pages that others have read do not count for the group: it would go beyond its cap
         told["capped"] = trained(store, folder / f"{store.name}-capped", args, int(args.cap * GIB))
@@ -72,12 +75,15 @@ def measured(store: Path, args: Any, folder: Path) -> dict[str, Any]:
     return told
 
 
-def trained(store: Path, run: Path, args: Any, cap: int | None) -> dict[str, Any]:
+def trained(store: Path, run: Path, args: Any, cap: int | None, num_steps: int | None = None) -> dict[str, Any]:
     """What a run says of itself, and the memory group of it."""
+    steps = num_steps or args.steps
     words = [sys.executable, "-m", "pygsage", "train", str(store.absolute()), "--run-dir", str(run), "--json"]
-    words += ["--gpus", "0", "--max-steps", str(args.steps), "--epochs", "1000", "--eval-every", "0"]
+    words += ["--gpus", "0", "--max-steps", str(steps), "--epochs", "1000", "--eval-every", "0"]
     words += ["--procs", str(args.procs), "--fanouts", ",".join(map(str, FANOUTS))]
+    before = _children_cpu_s()
     ended = under_cap(words, cap if cap is not None else 1 << 62, run.parent)
+    cpu_s = _children_cpu_s() - before
     if ended["status"] != 0:
         return {"step_s": float("nan"), **ended}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -88,7 +94,8 @@ def trained(store: Path, run: Path, args: Any, cap: int | None) -> dict[str, Any
         "killed": ended["killed"],
         "seconds": ended["seconds"],
         "group_peak_bytes": ended["group_peak_bytes"],
-        "step_s": round(sum(line["seconds"] for line in epochs) / args.steps, 4),
+        "cpu_s": round(cpu_s, 2),
+        "step_s": round(sum(line["seconds"] for line in epochs) / steps, 4),
         "phases_s": {k: round(sum(e.get(k, 0) for e in epochs), 2) for k in ("wait", "sample", "gather", "forward")},
         "estimated_peak_bytes": memory["estimated_bytes"]["peak"],
         "measured_peak_bytes": memory["measured_bytes"]["peak"],
@@ -97,9 +104,14 @@ def trained(store: Path, run: Path, args: Any, cap: int | None) -> dict[str, Any
     if "cache_hits" in epochs[0]:
         hits, misses = (sum(line[f"cache_{what}"] for line in epochs) for what in ("hits", "misses"))
         line = next(line for line in ended["all_errors"] if line.startswith("features: "))
-        result |= {"hit_rate": round(hits / (hits + misses), 4), "misses_a_step": misses // args.steps}
+        result |= {"hit_rate": round(hits / (hits + misses), 4), "misses_a_step": misses // steps}
         result["hot_rows"] = int(line.partition("in RAM ")[2].partition(" hot")[0].replace(",", ""))
     return result
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def edges_of_a_step(store: Path) -> int:
