@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,8 +43,8 @@ def main() -> int:
     skipped = sum(counts["skipped"] for counts in outcomes.values())
     slowest = max(longest.items(), key=lambda item: item[1], default=("none", 0.0))
     print(
-        f"{len(outcomes)} faults, {options.repetitions} times: {passed} passed, {failed} failed, {skipped} skipped; the "
-        f"longest took {slowest[1]:.1f} s ({slowest[0]})"
+        f"{len(outcomes)} faults, {options.repetitions} times: {passed} passed, {failed} failed, {skipped} skipped; "
+        f"the longest took {slowest[1]:.1f} s ({slowest[0]})"
     )
     return int(failed > 0 or not passed)
 
@@ -58,7 +58,7 @@ def _once(only: str) -> list[tuple[str, str, float]]:
         if not report.exists():
             raise SystemExit(said)
         results = []
-        for case in ElementTree.parse(report).iter("testcase"):
+        for case in ET.parse(report).iter("testcase"):
             kinds = {child.tag for child in case}
             outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
             results.append((str(case.get("name")), outcome, float(case.get("time", 0))))
