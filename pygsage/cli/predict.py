@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     )
     content = io.BytesIO()
     np.save(content, scores)
-    write_atomically(output, content.getvalue())
+    write_atomically(output, content.getvalue(), "type the command again")
     if config.json:
         print(json.dumps({"output": str(output), "shape": list(scores.shape), "dtype": str(scores.dtype)}))
     elif not config.quiet:

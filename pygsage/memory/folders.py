@@ -262,6 +262,8 @@ def _sampled_degrees(folder: Path, num_nodes: int, num_edges: int) -> Degrees | 
     ):
 
         def degree(node: int) -> int:
+            if not 0 <= node < num_nodes:
+                raise ValueError(f"node {node} of {num_nodes}")
             begin, end = struct.unpack_from("<qq", pointers, (indptr.offset or 0) + 8 * node)
             return int(end) - int(begin)
 

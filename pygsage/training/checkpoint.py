@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,12 +18,13 @@ from pygsage.memory.disk import full_disk
 FORMAT = 1
 
 
-def write_atomically(path: Path, content: bytes | Callable[[Any], object]) -> None:
+def write_atomically(path: Path, content: bytes | Callable[[Any], object], after: str = "go on with --resume") -> None:
     """Writes a file so that at any moment the path holds either the old content or the new, whole.
 
     Args:
         path: The file to write.
         content: Its bytes, or a function that writes them to the open file it is given.
+        after: What to do once the disk has room again, for the error.
 
     Raises:
         EnvironmentLimitError: when the disk is full; the old content stays.
@@ -48,13 +50,13 @@ def write_atomically(path: Path, content: bytes | Callable[[Any], object]) -> No
         if isinstance(error, RuntimeError) and not isinstance(error.__context__, OSError):
             raise
         partial.unlink(missing_ok=True)
-        told = full_disk(error, path.parent, "then go on with --resume")
+        told = full_disk(error, path.parent, f"then {after}")
         if told is not None:
             raise told from None
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if not path.parent.is_dir():
             raise RunError(f"'{path}' could not be written: its folder was removed while the run went on.") from None
-        raise RunError(f"'{path}' could not be written: {reason}.", "Mend that, then go on with --resume.") from None
+        raise RunError(f"'{path}' could not be written: {reason}.", f"Mend that, then {after}.") from None
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -100,7 +102,10 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], origin: Pat
         ) from None
 
 
-def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, str]) -> None:
-    """Writes the weights as safetensors, with a few words about them in its header."""
+def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, int]) -> None:
+    """Writes the weights as safetensors, with a few words about them, as JSON, in its header.
+
+    They are one entry, because safetensors writes several in no fixed order: equal weights are equal files.
+    """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    write_atomically(path, to_safetensors(tensors, metadata=about))
+    write_atomically(path, to_safetensors(tensors, metadata={"pygsage": json.dumps(about)}))

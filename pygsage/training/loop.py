@@ -318,8 +318,7 @@ class Trainer:
             weights, data = self.model.state_dict(), self.problem.data
             about = {"epoch": epoch, "in_channels": data.num_features, "out_channels": data.num_outputs}
             save_checkpoint(self.run.path / "best.pt", {"model": weights, **about})
-            words = {name: str(number) for name, number in about.items()}
-            save_weights(self.run.path / "model.safetensors", weights, words)
+            save_weights(self.run.path / "model.safetensors", weights, about)
 
     def _finished(self) -> bool:
         patience = self.config.patience

@@ -125,6 +125,11 @@ def test_a_folder_of_ours(tmp_path: Path) -> None:
     assert (shape.num_nodes, shape.num_edges, shape.num_features, shape.num_train) == (3, 3, 7, 2)
     assert shape.degrees is not None
     assert dict(shape.degrees.nodes) == {0: 1, 1: 1, 2: 1}
+    indices = tmp_path / "g" / "indices.npy"
+    content = indices.read_bytes()
+    indices.write_bytes(content[:-2] + bytes(b ^ 0x7F for b in content[-2:]))  # a node that is not there
+    with pytest.raises(DatasetError, match="damaged"):
+        shape_of(str(tmp_path / "g"))
     (tmp_path / "g" / "manifest.json").write_text("{}")
     with pytest.raises(DatasetError, match="damaged"):
         shape_of(str(tmp_path / "g"))
