@@ -55,8 +55,8 @@ class TrainConfig:
     max_steps: int | None = option(None, "stop after this many steps in all")
     batch_size: int = option(
         1024,
-        "seed nodes or graphs a step in each process; 64 of the graphs of a store or of a pyg: class of many, less where "
-        "a dataset sets its own; for a recipe of many graphs type it",
+        "seed nodes or graphs a step in each process; 64 graphs for a store and a pyg: class of many, less where a "
+        "dataset sets its own; for a recipe of many graphs type it",
     )
     fanouts: tuple[int, ...] = option(
         (10, 10, 10),
