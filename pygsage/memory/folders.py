@@ -19,7 +19,7 @@ from pygsage.errors import DatasetError
 from pygsage.memory.degrees import Degrees, degrees_of_edges
 from pygsage.memory.headers import INTEGER_CODES, Header, read_ints, read_npy, read_npz, read_pt
 from pygsage.memory.known import KNOWN, find_known
-from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
+from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape, GraphSizes
 
 _DEFLATE_RATIO = 1032  # the most that gzip can pack into one byte (zlib's technical details)
 _MOST_EDGES_COUNTED = 1_500_000  # whose ids are read (24 MiB) for the sake of their degrees
@@ -193,6 +193,10 @@ def shape_of_folder(name: str, folder: Path) -> DatasetShape:
         DatasetError: when it is none of these.
     """
     if (folder / "manifest.json").is_file():
+        if _format(folder) == "pygsage-graphs":
+            from pygsage.memory.stores import shape_of_store
+
+            return shape_of_store(name, folder)
         return _shape_of_graph_folder(name, folder)
     found = _shape_of_ogb_folder(name, folder) or _shape_of_tu(name, folder)
     if found is not None:
@@ -213,12 +217,19 @@ def shape_of_folder(name: str, folder: Path) -> DatasetShape:
     raise DatasetError(f"{folder} has a layout that is not known; expected OGB's, PyG's or ours.", TYPE_NUMBERS)
 
 
+def _format(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "manifest.json").read_bytes())["format"])
+    except (OSError, ValueError, KeyError, TypeError):  # what is wrong is said by who reads it
+        return ""
+
+
 def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         if manifest["format"] != "pygsage-graph":
             raise DatasetError(
-                f"{folder} is a store of many graphs, whose memory is not estimated yet; expected one graph.",
+                f"{folder} holds {manifest['format']}; expected one graph, or a store of many.",
                 f"What it holds: pygsage info {folder}",
             )
         arrays: dict[str, Any] = manifest["arrays"]
@@ -314,6 +325,8 @@ def _shape_of_ogb_folder(name: str, folder: Path) -> DatasetShape | None:
         train_as=f"{key} --root {folder.parent}" if told else "",
         y_columns=max(1, labels),
         num_edge_features=edge_columns if len(nodes) > 1 else 0,
+        num_train=told.num_train or None if told and len(nodes) == told.num_graphs else None,
+        sizes=GraphSizes.of(nodes, [n * (2 if both_ways else 1) for n in edges]) if len(nodes) > 1 else None,
         file_bytes=file_bytes,
     )
 
@@ -358,16 +371,29 @@ def _shape_of_tu(name: str, folder: Path) -> DatasetShape | None:
         return None
     prefix = indicator.name.removesuffix("graph_indicator.txt")
     edges = indicator.with_name(f"{prefix}A.txt")
-    nodes, graphs = _count_lines(indicator), _count_lines(indicator.with_name(f"{prefix}graph_labels.txt"))
+    by_graph = _graphs_of_nodes(indicator)
+    nodes, graphs = sum(by_graph), _count_lines(indicator.with_name(f"{prefix}graph_labels.txt"))
+    num_edges = _count_lines(edges)
+    degree = num_edges / max(1, nodes)
     columns = 0
     labels = indicator.with_name(f"{prefix}node_labels.txt")
     if labels.is_file():
         columns = len({line for line in labels.read_text().split("\n") if line.strip()})  # as PyG: one-hot
     return DatasetShape(
-        name, "the lines of its raw files", nodes, _count_lines(edges), columns, num_graphs=max(1, graphs),
+        name, "the lines of its raw files", nodes, num_edges, columns, num_graphs=max(1, graphs), made="pyg",
+        sizes=GraphSizes.of(by_graph, [round(n * degree) for n in by_graph]) if len(by_graph) > 1 else None,
         train_as=f"pyg:TUDataset/{folder.name} --root {folder.parent}",
         file_bytes=sum(path.stat().st_size for path in raw.glob(f"{prefix}*.txt")),
     )  # fmt: skip
+
+
+def _graphs_of_nodes(indicator: Path) -> list[int]:
+    """How many nodes each graph has, from the file with the graph of each node."""
+    try:
+        with open(indicator, "rb") as file:
+            return list(Counter(line.strip() for line in file if line.strip()).values())
+    except OSError as error:
+        raise DatasetError(f"{indicator} cannot be read: {error.strerror}.") from None
 
 
 def _count_lines(path: Path) -> int:
