@@ -127,7 +127,7 @@ def estimate(
         factor = num_edges / max(1, shape.num_edges)
         rows = _many_pyg(shape) if way == "pyg" else many_ours(shape, way)
         rows += train_graphs(shape, training, factor, compiled=compiled)
-        rows += evaluate_graphs(shape, training, factor) if way != "pyg" else []
+        rows += evaluate_graphs(shape, training, factor, compiled=compiled) if way != "pyg" else []
     elif way == "pyg":
         rows = [*_one_pyg(shape), *train_rows(shape, training, num_edges), *_unfused(shape, training, num_edges)]
         rows += _evaluate_pyg(shape, training)

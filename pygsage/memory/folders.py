@@ -20,6 +20,7 @@ from pygsage.memory.degrees import Degrees, degrees_of_edges
 from pygsage.memory.headers import INTEGER_CODES, Header, read_ints, read_npy, read_npz, read_pt
 from pygsage.memory.known import KNOWN, find_known
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape, GraphSizes
+from pygsage.memory.tu import shape_of_tu
 
 _DEFLATE_RATIO = 1032  # the most that gzip can pack into one byte (zlib's technical details)
 _MOST_EDGES_COUNTED = 1_500_000  # whose ids are read (24 MiB) for the sake of their degrees
@@ -198,7 +199,7 @@ def shape_of_folder(name: str, folder: Path) -> DatasetShape:
 
             return shape_of_store(name, folder)
         return _shape_of_graph_folder(name, folder)
-    found = _shape_of_ogb_folder(name, folder) or _shape_of_tu(name, folder)
+    found = _shape_of_ogb_folder(name, folder) or shape_of_tu(name, folder)
     if found is not None:
         return found
     processed = sorted((folder / "processed").glob("*.pt")) if (folder / "processed").is_dir() else []
@@ -361,44 +362,3 @@ def _first_row(path: Path) -> tuple[int, bool]:
     """Columns of a table, and whether its first row is of whole numbers; 0 when there is none."""
     row = next(_lines(path), []) if os.path.isfile(path) else []
     return len(row), all(word.lstrip("-").isdigit() for word in row)
-
-
-def _shape_of_tu(name: str, folder: Path) -> DatasetShape | None:
-    """The TU collection's text files, whose lines are counted."""
-    raw = folder / "raw" if (folder / "raw").is_dir() else folder
-    indicator = next(iter(sorted(raw.glob("*_graph_indicator.txt"))), None)
-    if indicator is None:
-        return None
-    prefix = indicator.name.removesuffix("graph_indicator.txt")
-    edges = indicator.with_name(f"{prefix}A.txt")
-    by_graph = _graphs_of_nodes(indicator)
-    nodes, graphs = sum(by_graph), _count_lines(indicator.with_name(f"{prefix}graph_labels.txt"))
-    num_edges = _count_lines(edges)
-    degree = num_edges / max(1, nodes)
-    columns = 0
-    labels = indicator.with_name(f"{prefix}node_labels.txt")
-    if labels.is_file():
-        columns = len({line for line in labels.read_text().split("\n") if line.strip()})  # as PyG: one-hot
-    return DatasetShape(
-        name, "the lines of its raw files", nodes, num_edges, columns, num_graphs=max(1, graphs), made="pyg",
-        sizes=GraphSizes.of(by_graph, [round(n * degree) for n in by_graph]) if len(by_graph) > 1 else None,
-        train_as=f"pyg:TUDataset/{folder.name} --root {folder.parent}",
-        file_bytes=sum(path.stat().st_size for path in raw.glob(f"{prefix}*.txt")),
-    )  # fmt: skip
-
-
-def _graphs_of_nodes(indicator: Path) -> list[int]:
-    """How many nodes each graph has, from the file with the graph of each node."""
-    try:
-        with open(indicator, "rb") as file:
-            return list(Counter(line.strip() for line in file if line.strip()).values())
-    except OSError as error:
-        raise DatasetError(f"{indicator} cannot be read: {error.strerror}.") from None
-
-
-def _count_lines(path: Path) -> int:
-    try:
-        with open(path, "rb") as file:
-            return sum(1 for line in file if line.strip())
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error.strerror}.") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pygsage.memory.headers import ITEM_BYTES
 from pygsage.memory.rows import Row
 from pygsage.memory.shapes import DatasetShape
-from pygsage.memory.step import graph_step_bytes
+from pygsage.memory.step import graph_forward_bytes, graph_step_bytes
 
 if TYPE_CHECKING:
     from pygsage.memory.training import Training
@@ -105,6 +105,7 @@ def train_graphs(shape: DatasetShape, training: Training, edge_factor: float, *,
     """What each rank holds besides its process while it trains."""
     seeds = min(training.batch_size, -(-shape.train_size // training.num_ranks))
     nodes, edges = batch_sizes(shape, seeds, edge_factor)
+    mean = seeds * shape.num_nodes / max(1, shape.num_graphs)
     held, threads = training.sampler_threads + 1, training.sampler_threads
     columns, embedded = max(1, shape.num_features), is_embedded(shape)
     each = nodes * (columns * (8 if embedded else 4) + 12) + 4 * edges
@@ -112,7 +113,14 @@ def train_graphs(shape: DatasetShape, training: Training, edge_factor: float, *,
     made = nodes * (16 + (0 if shape.x_dtype in ("float32", "int64") else columns * item)) + 36 * edges
     weights = num_weights_of(shape, training)
     step = graph_step_bytes(
-        layers_of(shape, training), nodes, training.norm, training.precision == "bf16", embedded, keeps=compiled
+        layers_of(shape, training),
+        mean,
+        (nodes - mean) / SPREAD,
+        nodes,
+        training.norm,
+        training.precision == "bf16",
+        embedded,
+        keeps=compiled,
     )
     place = "gpu" if training.num_gpus else "rank"
     told = f"{seeds:,} graphs: {nodes:,.0f} nodes, {edges:,.0f} edges"
@@ -141,7 +149,7 @@ def train_graphs(shape: DatasetShape, training: Training, edge_factor: float, *,
     return rows
 
 
-def evaluate_graphs(shape: DatasetShape, training: Training, edge_factor: float) -> list[Row]:
+def evaluate_graphs(shape: DatasetShape, training: Training, edge_factor: float, *, compiled: bool = True) -> list[Row]:
     """What an evaluation takes: some 65,536 nodes and edges of whole graphs at a time, or the largest graph alone."""
     mean = max(1.0, (shape.num_nodes + shape.num_edges * edge_factor) / max(1, shape.num_graphs))
     nodes = min(shape.num_nodes, ROWS_AT_ONCE * shape.num_nodes / (mean * max(1, shape.num_graphs)))
@@ -150,13 +158,14 @@ def evaluate_graphs(shape: DatasetShape, training: Training, edge_factor: float)
         nodes, edges = max(nodes, shape.sizes.most_nodes), max(edges, shape.sizes.most_edges * edge_factor)
     columns, embedded = max(1, shape.num_features), is_embedded(shape)
     each = nodes * (columns * (8 if embedded else 4) + ITEM_BYTES[shape.x_dtype] * columns + 28) + 40 * edges
-    work = max(4 * nodes * (2 * w + 2 * o) for w, o in layers_of(shape, training)) + (
-        8 * nodes * training.hidden if training.norm != "none" else 0
-    )
+    # Pieces are cut by their rows, so that they differ by about a graph.
+    spread = shape.sizes.node_spread if shape.sizes is not None else 0.0
+    most = nodes + SPREAD * spread
+    work = graph_forward_bytes(layers_of(shape, training), nodes, spread, most, training.norm, keeps=compiled)
     scored = -(-max(0, shape.num_graphs - shape.train_size) // training.num_ranks)
     place = "gpu" if training.num_gpus else "rank"
     return [
-        Row("evaluate", place, "one piece", round(work), f"4 x {nodes:,.0f} nodes x 2 x (in + out)"),
+        Row("evaluate", place, "activations", work, f"pieces of {nodes:,.0f} nodes played out"),
         Row("evaluate", "rank", "graphs of a piece", round(each), "as while training"),
         Row("evaluate", "rank", "weights, gradients, Adam", 16 * num_weights_of(shape, training), "16 x weights"),
         Row("evaluate", "rank", "scores", 40 * scored * shape.num_classes, "40 x scored graphs x outputs"),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 LEAST_BYTES = 1 << 20  # native/memory.py: smaller ones are left to torch
 HUGE_PAGE = 2 << 20
 MOST_FREE = 8
+UNEQUAL = (-1.0, 0.3, -0.4, 0.8, 1.3, -0.7, 0.1, 1.7, -1.2, 0.6, 2.5, -0.2)  # standard deviations from the mean
 
 
 class Arrays:
@@ -131,17 +132,30 @@ def _activated(arrays: Arrays, d: float, width: int) -> list[int]:
 
 
 def graph_step_bytes(
-    widths: Sequence[tuple[int, int]], num_nodes: float, norm: str, bf16: bool, embedded: bool, keeps: bool = True
+    widths: Sequence[tuple[int, int]],
+    mean_nodes: float,
+    spread: float,
+    most_nodes: float,
+    norm: str,
+    bf16: bool,
+    embedded: bool,
+    keeps: bool = True,
 ) -> int:
-    """The most at once in a step on whole graphs, all of whose nodes every layer sees, beside its batch.
+    """The most at once in steps on whole graphs, all of whose nodes every layer sees, beside their batches.
+
+    Arrays that were kept for a smaller batch do not serve a larger one, and stay until eight others have taken their
+    places: so steps of unequal sizes are played out.
 
     Args:
+        mean_nodes, spread: Of a batch; one is far above the mean.
+        most_nodes: What no batch has more than.
         embedded: Whether the first layer takes embedded categories, which have a gradient.
     """
     arrays = Arrays(keeps)
-    rows = [num_nodes] * len(widths)
-    for _ in range(2):
-        w = widths[0][0]
+    w = widths[0][0]
+    for deviations in UNEQUAL if spread else (0, 0):
+        num_nodes = max(1.0, min(most_nodes, mean_nodes + deviations * spread))
+        rows = [num_nodes] * len(widths)
         first = [arrays.take(8 * num_nodes * w, kept=not embedded), arrays.take(16 * num_nodes, kept=False)]
         if embedded:
             first.append(arrays.take(4 * num_nodes * w, kept=False))
@@ -149,4 +163,36 @@ def graph_step_bytes(
             arrays.give(gone)
         _step(arrays, widths, rows, norm, bf16, head=True)
         arrays.give(*first)
+    return arrays.peak_bytes
+
+
+def graph_forward_bytes(
+    widths: Sequence[tuple[int, int]],
+    mean_nodes: float,
+    spread: float,
+    most_nodes: float,
+    norm: str,
+    keeps: bool = True,
+) -> int:
+    """The most at once in evaluating pieces of whole graphs, one after the other; the arguments as above."""
+    arrays = Arrays(keeps)
+    for deviations in UNEQUAL if spread else (0, 0):
+        n = max(1.0, min(most_nodes, mean_nodes + deviations * spread))
+        inputs, before = arrays.take(8 * n * widths[0][0]), 0
+        for layer, (_, o) in enumerate(widths):
+            out = arrays.take(4 * n * o)
+            arrays.give(before)  # what a name stood for goes when it stands for the next
+            if norm != "none":
+                normed = arrays.take(4 * n * o, kept=False)
+                arrays.give(out)
+                out = normed
+            if layer == len(widths) - 1:
+                after = arrays.take(4 * n * o, kept=False)
+            else:
+                bits = arrays.take(8 * n * -(-o // 64), kept=False)
+                after = arrays.take(8 * n * o)
+                arrays.give(bits)
+            arrays.give(inputs)
+            inputs, before = after, out
+        arrays.give(inputs, before)
     return arrays.peak_bytes
