@@ -47,7 +47,11 @@ def _inference_rows(shape: DatasetShape, training: Training, num_edges: int, *, 
         narrows = layer > 0 and 2 * o <= w
         copies = _norm_copies(training, o) if layer < len(layers) - 1 else 0
         # The joined rows and the product, the product before it until it is replaced; or the two maps of a row.
-        parts = [4 * chunk * 2 * o, 4 * chunk * o] if narrows else [8 * chunk * w, 4 * chunk * o, 4 * chunk * o]
+        by_row = [8 * o, 4 * o] if narrows else [8 * w, 4 * o, 4 * o]
+        # Arrays of the last chunk, where it is so much shorter that those of the others do not serve it.
+        rest = own % chunk if own > chunk else 0
+        lengths = [chunk, *([rest] if 0 < 5 * rest < 4 * chunk else [])]
+        parts = [length * each for length in lengths for each in by_row]
         kept = sum(rounded(part) if part >= LEAST_BYTES else part for part in parts) + 4 * copies * chunk * o
         most = max(most, kept)
         live = 4 * (n * o + (n * w if layer else 0))
