@@ -179,10 +179,10 @@ class GraphReader:
         if value is None or column.kind != "tensor":
             return value if value is not None or column.kind != "str" else ""
         if column.cat_dim is None:
-            return value
+            return value.clone()  # else it would keep all of its graph, whose row it is a part of
         if value.size(column.cat_dim) != 1:
             raise rows_error(column.key, number, list(value.shape))
-        return value.squeeze(column.cat_dim)
+        return value.squeeze(column.cat_dim).clone()
 
     def close(self) -> None:
         """Closes the files."""

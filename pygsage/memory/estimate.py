@@ -26,7 +26,7 @@ DISTRIBUTED_BYTES = 8 << 20  # gloo and its threads
 LAUNCHER_BYTES = 300 << 20  # the process that starts several ranks and waits; not a rank
 GRAPH_OBJECT_BYTES = 2_200  # of Python and tensor objects a `Data` with three tensors, PyG 2.8.1
 SCRATCH_VALUES = 1 << 22  # data/checks.py: values that are checked at once
-LIBRARY_BYTES = 24 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
+LIBRARY_BYTES = 16 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
 BUILD_BYTES = 256 << 20  # RAM for sorting the edges of one graph that is built on disk
 BLOCK_BYTES = 40 << 20  # data/external.py: a block of edges while it is dealt out
 EDGE_BYTES_TO_SORT = (36, 64)  # data/external.py: RAM an edge; with --undirected
@@ -178,7 +178,7 @@ def _library_rows(rows: list[Row]) -> list[Row]:
     for phase in ("train", "evaluate"):
         work = sum(row.num_bytes for row in rows if row.phase == phase and row.place == "rank" and row.kind == "work")
         size = min(LIBRARY_BYTES, work // 2)
-        found.append(Row(phase, "rank", "buffers of libraries", size, "half of the work, up to 24 MiB", kind="held"))
+        found.append(Row(phase, "rank", "buffers of libraries", size, "half of the work, up to 16 MiB", kind="held"))
     return found
 
 
