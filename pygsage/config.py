@@ -53,7 +53,11 @@ class TrainConfig:
 
     epochs: int = option(10, "passes over the training nodes or graphs")
     max_steps: int | None = option(None, "stop after this many steps in all")
-    batch_size: int = option(1024, "seed nodes or graphs a step in each process")
+    batch_size: int = option(
+        1024,
+        "seed nodes or graphs a step in each process; 64 graphs for a store and a pyg: class of many, less where a "
+        "dataset sets its own; for a recipe of many graphs type it",
+    )
     fanouts: tuple[int, ...] = option(
         (10, 10, 10),
         "neighbours drawn at each hop from the seeds outwards, one layer each; -1 takes all; of many graphs only their "

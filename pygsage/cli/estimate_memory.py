@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pygsage.data.memory import own_defaults
+from pygsage.data.memory import own_defaults, shape_with_torch
 from pygsage.memory.answer import answer
 from pygsage.memory.options import EstimateConfig
 
@@ -27,10 +27,10 @@ def run(argv: Sequence[str], parse: Parse | None = None) -> int:
 
         parse = parser.parse
     typed = parse(EstimateConfig, argv, "estimate-memory", {})
-    defaults = own_defaults(typed["dataset"])
+    defaults = own_defaults(typed["dataset"], typed["num_graphs"])
     if defaults:
         typed = parse(EstimateConfig, argv, "estimate-memory", defaults)
     config = EstimateConfig(**typed)
-    found = answer(config)
+    found = answer(config, shape=shape_with_torch(config))
     print(json.dumps(found.to_dict(), allow_nan=False) if config.json else found.text(), flush=True)
     return found.decision.exit_status

@@ -21,6 +21,7 @@ from pygsage.data.raw import RawGraph
 from pygsage.data.unfinished import Unfinished, UnfinishedFolder
 from pygsage.errors import DatasetError
 from pygsage.memory.disk import full_disk
+from pygsage.memory.peak import PeakMemory
 
 CHUNK_VALUES = 1 << 22  # of x, written at once
 _WORK = "work"
@@ -36,6 +37,7 @@ def build_graph(
     budget_bytes: int,
     overwrite: bool = False,
     unfinished: Unfinished = "auto",
+    memory: PeakMemory | None = None,
 ) -> Graph:
     """Makes the folder of a graph, as `prepare` and `Graph.save` would make it, without holding the graph in RAM.
 
@@ -53,6 +55,7 @@ def build_graph(
         budget_bytes: RAM for sorting edges.
         overwrite: Whether a target that exists is replaced, at the end and in one step.
         unfinished: What to do with what an earlier build left when it was all but renamed.
+        memory: As for `check_parts`.
 
     Raises:
         DatasetError, ConfigError: when it is not what can be trained, or the target cannot be written.
@@ -70,7 +73,7 @@ def build_graph(
         if folder.progress is not None and folder.is_whole:
             folder.publish()
         else:
-            _write(read, config, folder, need_split, budget_bytes)
+            _write(read, config, folder, need_split, budget_bytes, memory)
     except OSError as error:
         folder.discard()
         told = full_disk(error, target.parent)
@@ -87,12 +90,13 @@ def _write(
     folder: UnfinishedFolder,
     need_split: bool | None,
     budget_bytes: int,
+    memory: PeakMemory | None,
 ) -> None:
     work = folder.path / _WORK
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     raw = read(work)
-    parts = check_parts(raw, config, need_split, work)
+    parts = check_parts(raw, config, need_split, work, memory)
     arrays = {"y": write_array(folder.path, "y", parts.labels.y.numpy())}
     if parts.node_id is not None:
         arrays["node_id"] = write_array(folder.path, "node_id", parts.node_id.numpy())

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pygsage.config import TrainConfig
 from pygsage.data.graph import Graph
-from pygsage.data.graph_door import check_edge_ids, split_of_words
+from pygsage.data.graph_checks import check_edges
+from pygsage.data.graph_door import split_of_words
 from pygsage.data.graph_reader import GraphReader
 from pygsage.data.prepare import prepare_graph
 from pygsage.data.raw import RawGraph
@@ -30,7 +31,8 @@ def join_graphs(reader: GraphReader, raw: RawGraph, config: TrainConfig, need_sp
     The graph is held in memory.
     """
     found = reader.read(np.arange(reader.num_graphs))
-    check_edge_ids(found, 0, raw)
+    shifts = torch.from_numpy(np.repeat(found.nodes[:-1], np.diff(found.edges)))
+    check_edges((found.edge_index - shifts).T, found.nodes, found.edges, 0, raw.origin)
     raw.x, raw.edge_index = found.x, found.edge_index
     raw.notes.append(f"{reader.num_graphs} graphs with labels of nodes are joined into one.")
     raw.y = _by_node(reader, "y")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pygsage.data.fetch import fetch
 from pygsage.data.ragged import gather, gather_columns
-from pygsage.data.schema import Column, Group, label
-from pygsage.data.store import ColumnStore, as_tensor, out_of_range
+from pygsage.data.schema import Column, Group, as_tensor, label
+from pygsage.data.store import ColumnStore, out_of_range
 from pygsage.errors import DatasetError
 
 

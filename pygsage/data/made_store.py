@@ -7,10 +7,9 @@ import secrets
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,18 +17,22 @@ from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.fingerprint import read_options, write_options
 from pygsage.data.graph_reader import GraphReader
 from pygsage.data.graph_set import GraphSet
+from pygsage.data.recipe_store import FOLDER, is_made
 from pygsage.data.scratch import scratch_folder
-from pygsage.data.store import is_store
 from pygsage.errors import DatasetError
 from pygsage.memory.disk import full_disk
+from pygsage.memory.peak import PeakMemory
 
 T = TypeVar("T")
-FOLDER = "pygsage-graphs"
-_MOST_FILES = 10_000
 
 
 def open_made(
-    graphs: Any, use: Callable[[GraphReader], T], stack: ExitStack, beside: Path | None, inputs: Mapping[str, Any]
+    graphs: Any,
+    use: Callable[[GraphReader], T],
+    stack: ExitStack,
+    beside: Path | None,
+    inputs: Mapping[str, Any],
+    memory: PeakMemory | None = None,
 ) -> T:
     """What `use` makes of the store of some graphs, which is written first if it is not there.
 
@@ -41,16 +44,18 @@ def open_made(
         stack: Removes what cannot be kept.
         beside: The folder to keep the store in; None, or one that cannot be written, for none.
         inputs: Everything that the graphs depend on, as plain values: a kept store made from others is replaced.
+        memory: Measures peaks: writing the store counts for the phase `process`.
 
     Raises:
         DatasetError: when a graph does not go with those before; what `use` raises.
     """
     home = beside / FOLDER if beside is not None else None
-    if home is not None and is_store(home / "store") and read_options(home) == inputs:
+    if home is not None and is_made(home, inputs):
         return use(GraphReader(home / "store"))
     making, is_kept = _new_folder(beside, stack)
     try:
-        _write(graphs, making / "store")
+        with memory.phase("process") if memory is not None else nullcontext():
+            _write(graphs, making / "store")
         made = use(GraphReader(making / "store"))
         if not is_kept or home is None:
             return made
@@ -62,22 +67,6 @@ def open_made(
     if isinstance(made, GraphSet):
         return replace(made, store=home / "store")
     return made
-
-
-def inputs_of(name: str, paths: Iterable[Path]) -> dict[str, Any]:
-    """A fingerprint: the name, and path, size and time of change of each file that is there.
-
-    `complete` says whether that are all of them: of more than 10,000 not all are looked at.
-    """
-    files = []
-    found = sorted(islice(paths, _MOST_FILES + 1))
-    for path in found:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        files.append([str(path), status.st_size, status.st_mtime_ns])
-    return {"name": name, "complete": len(found) <= _MOST_FILES, "files": files}
 
 
 def _write(graphs: Any, folder: Path) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
-from pygsage.data.names import dataset_defaults
+from pygsage.data.names import BATCH_OF_GRAPHS, dataset_defaults, parse_reference
+from pygsage.errors import DatasetError
 from pygsage.memory.answer import MemoryAnswer, answer
 from pygsage.memory.known import find_known
 from pygsage.memory.options import EstimateConfig
+from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
 
 
 def estimate_memory(dataset: str = "", **options: Any) -> MemoryAnswer:
     """What a dataset takes in RAM, on disk and on a GPU, and whether it fits this machine; nothing is read but headers.
+
+    Of a recipe the first graphs are made.
 
     Args:
         dataset: A name, a file or a folder, as for `pygsage estimate-memory`; empty when numbers are given.
@@ -22,12 +28,33 @@ def estimate_memory(dataset: str = "", **options: Any) -> MemoryAnswer:
         ConfigError: for options that cannot be used.
         DatasetError: when the dataset's size cannot be known beforehand.
     """
-    return answer(EstimateConfig(dataset=dataset, **{**own_defaults(dataset), **options}))
+    defaults = own_defaults(dataset, options.get("num_graphs"))
+    config = EstimateConfig(dataset=dataset, **{**defaults, **options})
+    return answer(config, shape=shape_with_torch(config))
 
 
-def own_defaults(dataset: str) -> dict[str, Any]:
-    """Those of a dataset's own defaults of `train` that change memory."""
+def shape_with_torch(config: EstimateConfig) -> DatasetShape | None:
+    """The shape of a recipe, which is run for it; None for what is known without."""
+    if not config.dataset.partition(":")[0].endswith(".py"):
+        return None
+    reference = parse_reference(config.dataset)
+    try:
+        from pygsage.data.sampled import shape_of_recipe
+    except ImportError as error:
+        raise DatasetError(
+            f"{config.dataset} is a recipe, which has to be run, and {error.name or 'torch'} is not installed.",
+            TYPE_NUMBERS,
+        ) from None
+    return shape_of_recipe(reference, config.root)
+
+
+def own_defaults(dataset: str, num_graphs: int | None = None) -> dict[str, Any]:
+    """Those of a dataset's own defaults of `train` that change memory; of many graphs that are typed as numbers."""
+    if not dataset:
+        return dict(BATCH_OF_GRAPHS) if num_graphs is not None and num_graphs > 1 else {}
     known = find_known(dataset)
-    own = dataset_defaults(known[0] if known else dataset)
+    path = Path(os.path.expanduser(dataset))
+    of_class = os.path.isdir(path) and any((path / "raw").glob("*_graph_indicator.txt"))
+    own = dataset_defaults(known[0] if known else f"pyg:TUDataset/{path.name}" if of_class else dataset)
     names = {f.name for f in fields(EstimateConfig)}
     return {name: value for name, value in own.items() if name in names}

@@ -16,9 +16,16 @@ from pygsage.data.raw import RawGraph
 from pygsage.data.storage import GIVEN, Storage, fingerprint_of, is_current, one_builder
 from pygsage.data.take import raw_from_data
 from pygsage.errors import ConfigError, DatasetError
+from pygsage.memory.peak import PeakMemory
 
 
-def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage | None = None) -> Graph:
+def open_graph(
+    config: TrainConfig,
+    *,
+    need_split: bool = True,
+    storage: Storage | None = None,
+    memory: PeakMemory | None = None,
+) -> Graph:
     """Reads, checks and prepares the dataset of a run.
 
     In RAM nothing is written but a PyG class's own files. On disk it is built in `storage.folder`, or mapped from
@@ -28,6 +35,7 @@ def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage
         storage: Where the graph is held; None for RAM.
         need_split: False to look at a dataset that has no split of its own, or several: `splits` is then empty, or
             the first of them, and a note says so.
+        memory: Measures peaks, of reading and of processing apart.
 
     Raises:
         DatasetError: when it cannot be read, or is not what can be trained.
@@ -42,7 +50,7 @@ def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage
             config = config.with_values({"task": graph.task}, "")  # said once, and kept
     if storage is None or storage.folder is None or reference is None:
         given = storage.raw if storage is not None else None
-        return prepare_graph(given or read_source(config), config, need_split)
+        return prepare_graph(given or read_source(config), config, need_split, memory)
     folder, given = storage.folder, storage.raw
     with one_builder(folder):
         if is_current(folder, config, reference):
@@ -56,6 +64,7 @@ def open_graph(config: TrainConfig, *, need_split: bool = True, storage: Storage
                 need_split=need_split if config.split == "public" else None,
                 budget_bytes=storage.budget_bytes,
                 overwrite=True,
+                memory=memory,
             )
     return graph if config.split == "public" else with_splits(graph, config, need_split)
 

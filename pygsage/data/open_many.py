@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,14 +13,16 @@ from pygsage.data.graph_door import check_graphs, label_is_by_node
 from pygsage.data.graph_reader import GraphReader
 from pygsage.data.graph_set import GraphSet
 from pygsage.data.join import join_graphs
-from pygsage.data.made_store import inputs_of, open_made
-from pygsage.data.names import Reference, parse_reference, short_name
+from pygsage.data.made_store import open_made
+from pygsage.data.names import Reference, parse_reference
 from pygsage.data.open import GIVEN, graph_from_data, open_graph
 from pygsage.data.raw import RawGraph
 from pygsage.data.recipe_dataset import choose_storage
+from pygsage.data.recipe_store import inputs_of, recipe_store
 from pygsage.data.storage import Storage
 from pygsage.data.take import ManyGraphs
 from pygsage.errors import ConfigError, DatasetError
+from pygsage.memory.peak import PeakMemory
 
 Opened = Graph | GraphSet
 
@@ -34,6 +34,7 @@ def open_data(
     *,
     need_split: bool = True,
     storage: Storage | None = None,
+    memory: PeakMemory | None = None,
 ) -> Opened:
     """Reads, checks and prepares what a run trains on.
 
@@ -45,13 +46,14 @@ def open_data(
         stack: Closed when the data are no longer used.
         given: A dataset in Python in the place of the one that is named.
         need_split: As for `open_graph`.
-        storage: As for `open_graph`: where one graph is held.
+        storage: Where the dataset is held; None to find out.
+        memory: Measures peaks, of reading and of processing apart.
 
     Raises:
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    opening = _Opening(config, stack, need_split)
+    opening = _Opening(config, stack, need_split, storage, memory)
     if given is not None:
         return opening.given(given)
     if config.dataset == GIVEN:
@@ -60,7 +62,7 @@ def open_data(
     if reference.kind in ("digits-grid", "ogb-graphs", "store"):
         return opening.named(reference)
     try:
-        return open_graph(config, need_split=need_split, storage=storage)
+        return open_graph(config, need_split=need_split, storage=storage, memory=memory)
     except ManyGraphs as found:
         if reference.kind not in ("pyg", "recipe"):
             raise
@@ -84,8 +86,16 @@ def not_a_dataset(given: Any) -> DatasetError:
 
 
 class _Opening:
-    def __init__(self, config: TrainConfig, stack: ExitStack, need_split: bool) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        stack: ExitStack,
+        need_split: bool,
+        storage: Storage | None,
+        memory: PeakMemory | None,
+    ) -> None:
         self.config, self.stack, self.need_split = config, stack, need_split
+        self.storage, self.memory = storage, memory
 
     def given(self, dataset: Any) -> Opened:
         from torch_geometric.data import Dataset
@@ -108,7 +118,7 @@ class _Opening:
         if isinstance(dataset, Dataset) and dataset.transform is not None:
             raw.notes.append("The dataset's transform was applied once, to each graph.")
             graphs = (dataset[number] for number in range(len(dataset)))
-        return open_made(graphs, self._use(raw), self.stack, None, {})
+        return open_made(graphs, self._use(raw), self.stack, None, {}, self.memory)
 
     def named(self, reference: Reference) -> Opened:
         config = self.config
@@ -118,7 +128,9 @@ class _Opening:
             found = open_ogb_graphs(reference, config.root, offline=config.offline, quiet=config.quiet)
             raw = self._raw(str(found.folder), found.splits, found.notes)
             inputs = inputs_of(found.name, found.files())
-            return open_made(found.graphs(), self._use(raw, found.task), self.stack, found.folder / "processed", inputs)
+            return open_made(
+                found.graphs(), self._use(raw, found.task), self.stack, found.folder / "processed", inputs, self.memory
+            )
         if config.root is not None:
             raise ConfigError(
                 f"--root goes with pyg: datasets, OGB's and recipes; {config.dataset} needs none.", "Leave --root out."
@@ -129,7 +141,7 @@ class _Opening:
         from pygsage.data.sources.digits_grid import digits_grid
 
         graphs, splits = digits_grid(config.seed)
-        return open_made(graphs, self._use(self._raw(reference.text, splits)), self.stack, None, {})
+        return open_made(graphs, self._use(self._raw(reference.text, splits)), self.stack, None, {}, self.memory)
 
     def pyg(self, dataset: Any) -> Opened:
         paths: list[str] = []
@@ -138,20 +150,13 @@ class _Opening:
             paths = [*dataset.processed_paths, *dataset.raw_paths]
             beside = Path(dataset.processed_dir) if paths else None
         inputs = inputs_of(self.config.dataset, map(Path, paths))
-        return open_made(dataset, self._use(self._raw(self.config.dataset)), self.stack, beside, inputs)
+        return open_made(dataset, self._use(self._raw(self.config.dataset)), self.stack, beside, inputs, self.memory)
 
     def recipe(self, reference: Reference) -> Opened:
         from pygsage.data.sources.recipe import open_recipe
 
-        path = (reference.path or Path()).absolute()
-        text = str(path.resolve()) + f":{reference.class_name}:{self.config.root}"
-        name = f"{short_name(reference.text)}-{zlib.crc32(text.encode()):08x}"
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        home, inputs = recipe_store(self.config, reference)
         with open_recipe(reference, self.config.root) as recipe:
-            # What the recipe reads is not known: its file and those beside it, or all below --root.
-            files = recipe.root.rglob("*") if self.config.root is not None else path.parent.glob("*")
-            inputs = inputs_of(reference.text, (file for file in files if file.is_file()))
-            beside = Path(cache) / "pygsage" / "recipes" / name if inputs["complete"] else None
             use = self._use(self._raw(reference.text))
 
             def counted(reader: GraphReader) -> Opened:
@@ -162,7 +167,7 @@ class _Opening:
                     )
                 return use(reader)
 
-            return open_made(recipe, counted, self.stack, beside, inputs)
+            return open_made(recipe, counted, self.stack, None if home is None else home.parent, inputs, self.memory)
 
     def _raw(self, origin: str, splits: dict[str, Any] | None = None, notes: list[str] | None = None) -> RawGraph:
         return RawGraph(self.config.dataset, origin, None, None, None, splits or {}, list(notes or ()))
@@ -172,30 +177,32 @@ class _Opening:
             config = self.config
             if label_is_by_node(reader):
                 return join_graphs(reader, raw, config, self.need_split)
-            _hold(reader, raw, config)
+            self._hold(reader, raw)
             return check_graphs(reader, config, raw, task=task, need_split=self.need_split)
 
         return use
+
+    def _hold(self, reader: GraphReader, raw: RawGraph) -> None:
+        """Reads the arrays into memory, where they are to be held there: once for all processes of the machine."""
+        store, config = reader.store, self.config
+        if store is None:
+            if config.storage == "memory":
+                raise ConfigError(
+                    f"{raw.origin} is a database, which is read from disk; --storage memory needs a columnar store.",
+                    f"Make one: pygsage convert {raw.origin} NEW_FOLDER",
+                )
+            return
+        if self.storage is not None and self.storage.is_of_graphs:
+            chosen: str = self.storage.kind
+        else:  # their size was not known beforehand
+            chosen, why = choose_storage(store.num_bytes, config.storage, config.memory_limit)
+            if config.storage == "auto":
+                raw.notes.append(why)
+        if chosen == "memory":
+            store.populate()
 
 
 def _lies_in_store(dataset: Any) -> bool:
     """Whether a stored dataset is what its folder holds, and not a changed copy in RAM."""
     store = getattr(dataset, "_store", None)
     return store is None or store.folder is not None
-
-
-def _hold(reader: GraphReader, raw: RawGraph, config: TrainConfig) -> None:
-    """Reads the arrays into memory, where they are to be held there: once for all processes of the machine."""
-    store = reader.store
-    if store is None:
-        if config.storage == "memory":
-            raise ConfigError(
-                f"{raw.origin} is a database, which is read from disk; --storage memory needs a columnar store.",
-                f"Make one: pygsage convert {raw.origin} NEW_FOLDER",
-            )
-        return
-    chosen, why = choose_storage(store.num_bytes, config.storage, config.memory_limit)
-    if chosen == "memory":
-        store.populate()
-    if config.storage == "auto":
-        raw.notes.append(why)

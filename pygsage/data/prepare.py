@@ -25,6 +25,7 @@ from pygsage.data.splits import (
     random_splits,
 )
 from pygsage.errors import ConfigError
+from pygsage.memory.peak import PeakMemory
 from pygsage.spelling import parse_split
 
 
@@ -47,13 +48,20 @@ class Parts:
     node_id: Tensor | None
 
 
-def check_parts(raw: RawGraph, config: TrainConfig, need_split: bool | None, scratch: Path | None = None) -> Parts:
+def check_parts(
+    raw: RawGraph,
+    config: TrainConfig,
+    need_split: bool | None,
+    scratch: Path | None = None,
+    memory: PeakMemory | None = None,
+) -> Parts:
     """Checks all of a graph; `raw.x` and `raw.edge_index` are None afterwards, so that nothing is held twice.
 
     Args:
         need_split: As for `open_graph`; None to leave splits to whoever opens it.
         scratch: A folder, for a graph that may not fit in RAM: features and edges stay as they are and where they
             are, and are looked at in pieces. None to have them in RAM, converted.
+        memory: Measures peaks: what comes after the features counts for the phase `process`.
 
     Raises:
         DatasetError: when it is not what can be trained.
@@ -62,6 +70,8 @@ def check_parts(raw: RawGraph, config: TrainConfig, need_split: bool | None, scr
     convert = scratch is None
     x, raw.x = check_features(raw, convert=convert), None
     num_nodes = len(x)
+    if memory is not None:
+        memory.turn_to("process")
     node_id = relabel(raw, num_nodes, scratch) if config.relabel else None
     if raw.node_id is not None and not config.relabel:
         raw.notes.append("Not used: node_id; if edge_index holds such ids, add --relabel.")
@@ -74,7 +84,7 @@ def check_parts(raw: RawGraph, config: TrainConfig, need_split: bool | None, scr
     return Parts(x, edge_index, labels, splits, node_id)
 
 
-def prepare_graph(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph:
+def prepare_graph(raw: RawGraph, config: TrainConfig, need_split: bool, memory: PeakMemory | None = None) -> Graph:
     """The graph in RAM: checked, with the edges and the scaling that options ask for.
 
     Raises:
@@ -82,7 +92,7 @@ def prepare_graph(raw: RawGraph, config: TrainConfig, need_split: bool) -> Graph
     """
     if raw.grouped is not None:
         raw.edge_index, raw.grouped = in_order_of_ids(*raw.grouped), None
-    parts = check_parts(raw, config, need_split)
+    parts = check_parts(raw, config, need_split, memory=memory)
     edge_index, edge_id, num_nodes = parts.edge_index, None, len(parts.x)
     del parts.edge_index  # as large as all of the rest
     if config.undirected:

@@ -14,8 +14,7 @@ import numpy as np
 from torch_geometric.data import Data, HeteroData
 
 from pygsage.data.layout import Taken
-from pygsage.data.schema import Column, Schema
-from pygsage.data.store import as_tensor
+from pygsage.data.schema import Column, Schema, as_tensor
 from pygsage.data.streams import pieces
 from pygsage.errors import EnvironmentLimitError
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 
 Group = str | tuple[str, str, str] | None
 Kind = Literal["tensor", "str", "int", "float", "bool"]
@@ -125,6 +127,13 @@ class Schema:
 def label(group: Group, key: str) -> str:
     """An attribute as a user would write it: `x`, `'paper'.x`, `('a', 'to', 'b').edge_index`."""
     return key if group is None else f"{group!r}.{key}"
+
+
+def as_tensor(array: np.ndarray, dtype: str) -> Tensor:
+    """The tensor on the memory of an array that a file holds."""
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _column(entry: Mapping[str, Any]) -> Column:

@@ -17,6 +17,10 @@ from pygsage.data.arrays import MANIFEST, read_manifest
 from pygsage.data.graph import FORMAT, VERSION
 from pygsage.data.names import Reference, parse_reference, short_name
 from pygsage.data.raw import RawGraph, shape_of_raw
+from pygsage.data.recipe_store import is_made, recipe_store
+from pygsage.data.sampled import shape_of_many
+from pygsage.data.sources.recipe import read_recipe
+from pygsage.data.take import ManyGraphs
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.memory.answer import MemoryAnswer, answer
 from pygsage.memory.decide import DISK_SHARE, size_text
@@ -24,19 +28,19 @@ from pygsage.memory.estimate import BUILD_BYTES
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import undroppable_bytes
 from pygsage.memory.shapes import DatasetShape
+from pygsage.memory.stores import shape_of_store
 
 _MOST_FILES = 10_000  # that are looked at to see whether a recipe's or a class's data have changed
 GIVEN = "a graph given in Python"  # the name of a dataset that `pygsage.train` got as an object
-_OF_GRAPHS = ("digits-grid", "ogb-graphs", "store")  # what holds many graphs lies in a store of its own
 _OPTIONS = ("undirected", "self_loops", "normalize_features", "relabel", "task", "ignore_label")
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How a graph is held.
+    """How a dataset is held.
 
     Attributes:
-        kind: In RAM, or mapped from a folder.
+        kind: In RAM, or mapped from a folder. Many graphs are mapped either way, and in memory read in beforehand.
         told: The estimate; None where the size is not known beforehand.
         folder: Where the store of a graph on disk lies, or will.
         budget_bytes: RAM that building it may take for sorting edges.
@@ -51,26 +55,38 @@ class Storage:
     is_built: bool = False
     raw: RawGraph | None = None
 
+    @property
+    def is_of_graphs(self) -> bool:
+        """Whether it holds many graphs, which lie in a store of their own."""
+        return self.told is not None and self.told.shape.num_graphs > 1
+
+    @property
+    def takes_a_while(self) -> bool:
+        """Whether something is built on disk before training, so that where and why is said first."""
+        return self.folder is not None or (self.is_of_graphs and self.kind == "disk")
+
     def sentence(self) -> str:
         """One line for a run to print: where, and why; empty where there is nothing to say."""
         if self.told is None:
             where = f"memory: On disk, as --storage says. The graph is in {self.folder}."
             return where if self.folder is not None else ""
-        if self.kind == "memory" or self.folder is None:
-            return self.told.sentence()
         decision = self.told.decision
+        if self.kind == "memory" or (self.folder is None and decision.storage == "disk"):
+            return self.told.sentence()
+        if self.told.shape.made == "rows":
+            return f"memory: From its database: needs {size_text(self.told.disk.need_bytes)} of RAM."
         if decision.storage != "disk":
             need, disk = size_text(self.told.disk.need_bytes), size_text(self.told.disk.disk_bytes)
             reason = f"On disk, as --storage says: takes {need} of RAM and {disk} of disk."
         else:
             reason = decision.reason
-        return f"memory: {reason} The graph is in {self.folder}."
+        return f"memory: {reason}" + (f" The graph is in {self.folder}." if self.folder is not None else "")
 
 
 def choose_storage(
     config: TrainConfig, num_ranks: int, shape: DatasetShape | None = None, *, refuse: bool = True
 ) -> Storage:
-    """Estimates a run on this machine, and decides where its graph is held: as `--storage` says, or where it fits.
+    """Estimates a run on this machine, and decides where its data are held: as `--storage` says, or where it fits.
 
     Args:
         config: The options in force.
@@ -81,17 +97,20 @@ def choose_storage(
     Raises:
         EnvironmentLimitError: when it would not fit there, with exit status 3 or 4 as `estimate-memory` has it.
     """
-    if config.dataset == GIVEN or parse_reference(config.dataset).kind in _OF_GRAPHS:
+    if config.dataset == GIVEN:
         return Storage("memory")
     reference = parse_reference(config.dataset)
     folder = store_folder(config, reference)
     there = folder if reference.kind != "graph" else (reference.path or folder)
     machine, base_bytes, raw = read_machine(folder=there), undroppable_bytes(), None
     if reference.kind == "recipe" and shape is None:
-        raw = _asked(config, reference)
-        if raw is None:  # many graphs, or what the door explains
+        try:
+            raw = read_recipe(reference, config.root)
+            shape = shape_of_raw(raw)
+        except ManyGraphs:
+            shape = _shape_of_graphs(config, reference)
+        except DatasetError:  # the door explains it
             return Storage("memory")
-        shape = shape_of_raw(raw)
     is_built = is_current(folder, config, reference)
     if is_built:
         machine = replace(machine, disk_free_bytes=None)  # nothing is to be built
@@ -108,21 +127,26 @@ def choose_storage(
         if config.storage == "disk":
             return Storage("disk", None, folder, is_built=is_built, raw=raw)
         return Storage("memory", raw=raw)
-    if told.shape.num_graphs > 1:
+    if reference.kind == "store" and told.shape.num_graphs == 1:  # labels of nodes: joined, in RAM
         return Storage("memory")
-    if refuse:
+    is_rows = told.shape.made == "rows" and told.shape.num_graphs > 1
+    if refuse and not (is_rows and config.storage == "memory"):  # that is refused where it is opened, with what to do
         _refuse_what_does_not_fit(config, told)
+    if told.shape.num_graphs > 1:
+        fits = "memory" in (config.storage, told.decision.storage if config.storage == "auto" else "")
+        return Storage("memory" if fits and not is_rows else "disk", told)
     if "memory" in (config.storage, told.decision.storage if config.storage == "auto" else ""):
         return Storage("memory", told, raw=raw)
     return Storage("disk", told, folder, told.build_bytes, is_built, raw)
 
 
-def _asked(config: TrainConfig, reference: Reference) -> RawGraph | None:
-    """The one graph of a recipe; None where it is not one, which the door explains."""
-    from pygsage.data.sources.recipe import read_recipe
-
+def _shape_of_graphs(config: TrainConfig, reference: Reference) -> DatasetShape | None:
+    """The shape of a recipe of many graphs: of the store made of it, or of its first graphs; None if unknown."""
+    kept, inputs = recipe_store(config, reference)
     try:
-        return read_recipe(reference, config.root)
+        if kept is not None and is_made(kept, inputs):
+            return shape_of_store(reference.text, kept / "store")
+        return shape_of_many(reference, config.root)
     except DatasetError:
         return None
 

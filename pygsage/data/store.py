@@ -22,7 +22,7 @@ from torch_geometric.data import Data, HeteroData
 
 from pygsage.data.arrays import MANIFEST, damaged, map_array, read_manifest
 from pygsage.data.ragged import Rows
-from pygsage.data.schema import Column, Schema
+from pygsage.data.schema import Column, Schema, as_tensor
 from pygsage.data.store_writer import FORMAT, VERSION, manifest_checksum
 from pygsage.data.streams import HEADER_BYTES, checksum, header
 from pygsage.errors import DatasetError
@@ -45,6 +45,7 @@ class ColumnStore:
         self.schema, self.num_graphs, self.arrays = schema, num_graphs, dict(arrays)
         self.folder: Path | None = None
         self.notes: tuple[str, ...] = ()
+        self.checked: Mapping[str, Any] | None = None  # what its writer found in it: see graph_checks
         self.batchable: dict[type | None, bool] = {}  # what can_batch found, by the class of the graphs
         self._rows: dict[int | str, Rows] = {}
         self._plans = [_Plan(column, self.rows(column.rows), self.arrays) for column in schema.columns]
@@ -64,7 +65,7 @@ class ColumnStore:
             store = ColumnStore(schema, num_graphs, {name: _map(folder, name, told[name]) for name in told})
             for plan in store._plans:
                 plan.check(num_graphs)
-            store.notes = tuple(map(str, manifest["notes"]))
+            store.notes, store.checked = tuple(map(str, manifest["notes"])), manifest.get("checked")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as error:
             raise damaged(folder, f"{type(error).__name__}: {error}") from None
         store.folder = folder
@@ -184,13 +185,6 @@ class _Plan:
         start, end = self.rows.span(idx)
         moved = np.moveaxis(self.array[start:end], 0, self.column.cat_dim or 0)
         return self.as_tensor(np.array(moved, order="C"))
-
-
-def as_tensor(array: np.ndarray, dtype: str) -> Tensor:
-    """The tensor on the memory of an array that a file holds."""
-    if dtype == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
 
 
 def out_of_range(idx: int, num_graphs: int) -> IndexError:

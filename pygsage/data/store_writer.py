@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from pygsage.data.column_sink import ColumnSink
+from pygsage.data.graph_checks import check_written
 from pygsage.data.intake import Intake, Missing
 from pygsage.data.layout import Block, Taken
 from pygsage.data.schema import Schema
@@ -179,6 +180,9 @@ class GraphWriter:
         self._is_consistent = False
         arrays = self._sink.finish(schema)
         self._sink.close()
+        checked = None
+        if self.backend == "columnar":
+            checked = check_written(self._folder.path, schema, self.intake.num_graphs, arrays)
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -188,6 +192,7 @@ class GraphWriter:
             "notes": self.intake.notes,
             "skipped": self.skipped,
             "fingerprint": self._folder.fingerprint,
+            **({"checked": checked.to_dict()} if checked is not None else {}),
             "arrays": arrays,
         }
         self._folder.publish({**manifest, "checksum": manifest_checksum(manifest)})

@@ -26,10 +26,12 @@ from pygsage.memory.shapes import DatasetShape, shape_from_numbers, shape_of
 from pygsage.memory.training import Training, batch_of, resolve
 from pygsage.spelling import parse_size
 
+ALWAYS_FITS_BYTES = 64 << 20  # data/graph.py: features of a mapped graph that are never too many for the page cache
 _PLACES = {
     "RAM, shared": "once a machine",
     "RAM, per rank": "the first rank's peak",
     "/dev/shm": "nothing of ours",
+    "files, mapped": "pages that the kernel takes back when it must",
     "disk": "files of the dataset, and scratch",
     "GPU": "each",
 }
@@ -74,7 +76,7 @@ class MemoryAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; sizes in bytes."""
-        shape = {k: v for k, v in vars(self.shape).items() if k not in ("degrees", "mapped")}
+        shape = {k: v for k, v in vars(self.shape).items() if k not in ("degrees", "mapped", "sizes")}
         return {
             "dataset": {**shape, "notes": list(self.shape.notes), "mapped": sorted(self.shape.mapped)},
             "training": {**asdict(self.training), "fanouts": list(self.training.fanouts)},
@@ -104,8 +106,6 @@ class MemoryAnswer:
     def next_command(self) -> str:
         """What to type next."""
         dataset = self.shape.train_as or self.shape.name
-        if self.shape.num_graphs > 1 and self.decision.storage != "none":
-            return f"pygsage convert {dataset} OUT"
         if self.decision.storage == "memory":
             return f"pygsage train {dataset}"
         if self.decision.storage == "disk":
@@ -150,9 +150,19 @@ def answer(
     training = resolve(config, machine.num_cores, gpus_of_driver(), num_ranks)
     limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
     available = limit if limit is not None else machine.memory_available_bytes
+    x_bytes = shape.num_nodes * shape.num_features * (2 if shape.x_dtype == "float16" else 4)
+    cold = shape.num_graphs == 1 and available is not None and x_bytes > max(ALWAYS_FITS_BYTES, available // 2)
     build = build_bytes(available, RANK_BYTES if base_bytes is None else base_bytes)
     ways = {
-        way: estimate(shape, training, way, base_bytes=base_bytes, compiled=compiled, build_bytes=build)
+        way: estimate(
+            shape,
+            training,
+            way,
+            base_bytes=base_bytes,
+            compiled=compiled,
+            build_bytes=build,
+            cold=cold and way == "disk",
+        )
         for way in ("memory", "disk", "pyg")
     }
     share = config.memory_share if isinstance(config, EstimateConfig) else 0.5
@@ -256,6 +266,7 @@ def _text(a: MemoryAnswer) -> list[str]:
         "RAM, shared": max(chosen.place_bytes(p, "shared") for p in chosen.phases()),
         "RAM, per rank": max(chosen.place_bytes(p, "rank") for p in chosen.phases()),
         "/dev/shm": max(chosen.place_bytes(p, "shm") for p in chosen.phases()),
+        "files, mapped": max(chosen.place_bytes(p, "mapped") for p in chosen.phases()),
         "disk": chosen.disk_bytes,
         "GPU": chosen.gpu_bytes,
     }

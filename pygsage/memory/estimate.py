@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pygsage.memory.evaluation import evaluate_nodes
+from pygsage.memory.graphs import evaluate_graphs, many_ours, train_graphs
 from pygsage.memory.headers import ITEM_BYTES
 from pygsage.memory.rows import PHASES, Row
 from pygsage.memory.shapes import DatasetShape
-from pygsage.memory.training import Training, evaluate_rows, train_rows
+from pygsage.memory.training import Training, batch_of, train_rows
 
 Way = Literal["memory", "disk", "pyg"]
 
@@ -24,8 +26,7 @@ DISTRIBUTED_BYTES = 8 << 20  # gloo and its threads
 LAUNCHER_BYTES = 300 << 20  # the process that starts several ranks and waits; not a rank
 GRAPH_OBJECT_BYTES = 2_200  # of Python and tensor objects a `Data` with three tensors, PyG 2.8.1
 SCRATCH_VALUES = 1 << 22  # data/checks.py: values that are checked at once
-LIBRARY_BYTES = 24 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
-STREAM_BYTES = 64 << 20  # buffers of a streamed conversion
+LIBRARY_BYTES = 16 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
 BUILD_BYTES = 256 << 20  # RAM for sorting the edges of one graph that is built on disk
 BLOCK_BYTES = 40 << 20  # data/external.py: a block of edges while it is dealt out
 EDGE_BYTES_TO_SORT = (36, 64)  # data/external.py: RAM an edge; with --undirected
@@ -78,8 +79,8 @@ class Estimate:
 
     @property
     def need_bytes(self) -> int:
-        """The RAM that the machine must have: the highest phase, and the launcher."""
-        return max(map(self.ram_bytes, self.phases())) + self.launcher_bytes
+        """The RAM that the machine must have: the highest phase, mapped pages that are to stay, and the launcher."""
+        return max(self.ram_bytes(p) + self.place_bytes(p, "mapped") for p in self.phases()) + self.launcher_bytes
 
     @property
     def disk_bytes(self) -> int:
@@ -111,6 +112,7 @@ def estimate(
     base_bytes: int | None = None,
     compiled: bool = True,
     build_bytes: int = BUILD_BYTES,
+    cold: bool = False,
 ) -> Estimate:
     """The rows of a dataset, the options of a training, and a way.
 
@@ -118,19 +120,21 @@ def estimate(
         build_bytes: RAM for sorting edges while a graph is built on disk.
         base_bytes: What a rank's process takes without any data, where the caller has measured it.
         compiled: Whether the native core serves; NumPy's sort takes 8 bytes an edge more.
+        cold: Whether features that are mapped do not fit in the page cache.
     """
-    if way == "pyg":
-        rows = _many_pyg(shape) if shape.num_graphs > 1 else _one_pyg(shape)
-    elif shape.num_graphs > 1:
-        rows = _many_ours(shape, training, way)
-    else:
-        rows = _one_ours(shape, training, way, compiled, build_bytes)
     num_edges = edges_in_use(shape, training)
-    rows += train_rows(shape, training, num_edges)
-    if way == "pyg":
+    if shape.num_graphs > 1:
+        factor = num_edges / max(1, shape.num_edges)
+        rows = _many_pyg(shape) if way == "pyg" else many_ours(shape, way)
+        rows += train_graphs(shape, training, factor, compiled=compiled)
+        rows += evaluate_graphs(shape, training, factor, compiled=compiled) if way != "pyg" else []
+    elif way == "pyg":
+        rows = [*_one_pyg(shape), *train_rows(shape, training, num_edges), *_unfused(shape, training, num_edges)]
         rows += _evaluate_pyg(shape, training)
     else:
-        rows += evaluate_rows(shape, training, num_edges, on_disk=way == "disk")
+        rows = _one_ours(shape, training, way, compiled, build_bytes)
+        rows += train_rows(shape, training, num_edges, compiled=compiled, cold=cold)
+        rows += evaluate_nodes(shape, training, num_edges, on_disk=way == "disk", cold=cold)
     rows += _library_rows(rows)
     if not training.evaluates:
         rows = [row for row in rows if row.phase != "evaluate"]
@@ -176,7 +180,7 @@ def _library_rows(rows: list[Row]) -> list[Row]:
     for phase in ("train", "evaluate"):
         work = sum(row.num_bytes for row in rows if row.phase == phase and row.place == "rank" and row.kind == "work")
         size = min(LIBRARY_BYTES, work // 2)
-        found.append(Row(phase, "rank", "buffers of libraries", size, "half of the work, up to 24 MiB", kind="held"))
+        found.append(Row(phase, "rank", "buffers of libraries", size, "half of the work, up to 16 MiB", kind="held"))
     return found
 
 
@@ -298,21 +302,6 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
     return rows + [Row(phase, "shared", "the graph", 0, told, kind="held") for phase in ("train", "evaluate")]
 
 
-def _many_ours(shape: DatasetShape, training: Training, way: Way) -> list[Row]:
-    slices = 8 * (shape.num_graphs + 1) * 3
-    stored = shape.payload_bytes + slices
-    rows = [
-        Row("process", "rank", "buffers of the conversion", STREAM_BYTES, "64 MiB, whatever the number of graphs"),
-        Row("save", "disk", "columns and slices", stored, "each array once, as stored", kind="held"),
-    ]
-    if way == "memory":
-        rows += [
-            Row(phase, "shared", "columns and slices", stored, "each array once", kind="held")
-            for phase in ("load", "train", "evaluate")
-        ]
-    return rows
-
-
 def _one_pyg(shape: DatasetShape) -> list[Row]:
     payload = shape.payload_bytes
     csc = (LOADER_BYTES_PER_EDGE + 16) * shape.num_edges + 16 * shape.num_nodes
@@ -328,6 +317,13 @@ def _one_pyg(shape: DatasetShape) -> list[Row]:
         rows.append(Row(phase, "shared", "the graph", payload, "payload", kind="held"))
         rows.append(Row(phase, "shared", "CSC of two loaders", loaders, "2 x 16 x edges", kind="held"))
     return rows
+
+
+def _unfused(shape: DatasetShape, training: Training, num_edges: int) -> list[Row]:
+    """A stock loader gathers the rows of all nodes that are reached, and the first layer its messages."""
+    batch = batch_of(shape, training, num_edges)
+    size = round(4 * (3 * batch.num_nodes[-1] + batch.num_edges[-1]) * shape.num_features)
+    return [Row("train", "rank", "outermost hop", size, "4 x (3 x nodes reached + edges) x features")]
 
 
 def _many_pyg(shape: DatasetShape) -> list[Row]:

@@ -19,7 +19,8 @@ from pygsage.errors import DatasetError
 from pygsage.memory.degrees import Degrees, degrees_of_edges
 from pygsage.memory.headers import INTEGER_CODES, Header, read_ints, read_npy, read_npz, read_pt
 from pygsage.memory.known import KNOWN, find_known
-from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
+from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape, GraphSizes
+from pygsage.memory.tu import shape_of_tu
 
 _DEFLATE_RATIO = 1032  # the most that gzip can pack into one byte (zlib's technical details)
 _MOST_EDGES_COUNTED = 1_500_000  # whose ids are read (24 MiB) for the sake of their degrees
@@ -193,8 +194,12 @@ def shape_of_folder(name: str, folder: Path) -> DatasetShape:
         DatasetError: when it is none of these.
     """
     if (folder / "manifest.json").is_file():
+        if _format(folder) == "pygsage-graphs":
+            from pygsage.memory.stores import shape_of_store
+
+            return shape_of_store(name, folder)
         return _shape_of_graph_folder(name, folder)
-    found = _shape_of_ogb_folder(name, folder) or _shape_of_tu(name, folder)
+    found = _shape_of_ogb_folder(name, folder) or shape_of_tu(name, folder)
     if found is not None:
         return found
     processed = sorted((folder / "processed").glob("*.pt")) if (folder / "processed").is_dir() else []
@@ -213,12 +218,19 @@ def shape_of_folder(name: str, folder: Path) -> DatasetShape:
     raise DatasetError(f"{folder} has a layout that is not known; expected OGB's, PyG's or ours.", TYPE_NUMBERS)
 
 
+def _format(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "manifest.json").read_bytes())["format"])
+    except (OSError, ValueError, KeyError, TypeError):  # what is wrong is said by who reads it
+        return ""
+
+
 def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         if manifest["format"] != "pygsage-graph":
             raise DatasetError(
-                f"{folder} is a store of many graphs, whose memory is not estimated yet; expected one graph.",
+                f"{folder} holds {manifest['format']}; expected one graph, or a store of many.",
                 f"What it holds: pygsage info {folder}",
             )
         arrays: dict[str, Any] = manifest["arrays"]
@@ -316,6 +328,8 @@ def _shape_of_ogb_folder(name: str, folder: Path) -> DatasetShape | None:
         train_as=f"{key} --root {folder.parent}" if told else "",
         y_columns=max(1, labels),
         num_edge_features=edge_columns if len(nodes) > 1 else 0,
+        num_train=told.num_train or None if told and len(nodes) == told.num_graphs else None,
+        sizes=GraphSizes.of(nodes, [n * (2 if both_ways else 1) for n in edges]) if len(nodes) > 1 else None,
         file_bytes=file_bytes,
     )
 
@@ -350,31 +364,3 @@ def _first_row(path: Path) -> tuple[int, bool]:
     """Columns of a table, and whether its first row is of whole numbers; 0 when there is none."""
     row = next(_lines(path), []) if os.path.isfile(path) else []
     return len(row), all(word.lstrip("-").isdigit() for word in row)
-
-
-def _shape_of_tu(name: str, folder: Path) -> DatasetShape | None:
-    """The TU collection's text files, whose lines are counted."""
-    raw = folder / "raw" if (folder / "raw").is_dir() else folder
-    indicator = next(iter(sorted(raw.glob("*_graph_indicator.txt"))), None)
-    if indicator is None:
-        return None
-    prefix = indicator.name.removesuffix("graph_indicator.txt")
-    edges = indicator.with_name(f"{prefix}A.txt")
-    nodes, graphs = _count_lines(indicator), _count_lines(indicator.with_name(f"{prefix}graph_labels.txt"))
-    columns = 0
-    labels = indicator.with_name(f"{prefix}node_labels.txt")
-    if labels.is_file():
-        columns = len({line for line in labels.read_text().split("\n") if line.strip()})  # as PyG: one-hot
-    return DatasetShape(
-        name, "the lines of its raw files", nodes, _count_lines(edges), columns, num_graphs=max(1, graphs),
-        train_as=f"pyg:TUDataset/{folder.name} --root {folder.parent}",
-        file_bytes=sum(path.stat().st_size for path in raw.glob(f"{prefix}*.txt")),
-    )  # fmt: skip
-
-
-def _count_lines(path: Path) -> int:
-    try:
-        with open(path, "rb") as file:
-            return sum(1 for line in file if line.strip())
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be read: {error.strerror}.") from None

@@ -35,6 +35,7 @@ class Known:
 
 KNOWN: dict[str, Known] = {
     "digits": Known("pygsage", 1_797, 17_970, 64, 10, 1_078, on_disk="computed"),
+    "digits-grid": Known("pygsage", 115_008, 402_528, 3, 10, 1_078, 1_797, on_disk="computed"),
     "ogbn-arxiv": Known(OGB, 169_343, 1_166_243, 128, 40, 90_941, on_disk="csv"),
     "ogbn-products": Known(OGB, 2_449_029, 123_718_280, 100, 47, 196_615, on_disk="csv"),
     "ogbn-proteins": Known(OGB, 132_534, 79_122_504, 8, 112, 86_619, edge_features=8, y_columns=112, on_disk="csv"),

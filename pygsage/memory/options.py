@@ -27,8 +27,8 @@ class EstimateConfig:
 
     dataset: str = option(
         "",
-        "a name (ogbn-papers100M, pyg:Reddit), an .npz, .npy or .pt file, a folder of raw data, or a graph of ours; "
-        "or leave it out and type numbers",
+        "a name (ogbn-papers100M, pyg:Reddit), an .npz, .npy or .pt file, a folder of raw data, a graph or store "
+        "of ours, or a recipe, whose first graphs are made; or leave it out and type numbers",
         positional=True,
     )
     root: str | None = _as_in_train("root")

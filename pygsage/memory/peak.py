@@ -54,6 +54,12 @@ class PeakMemory:
             release_free_memory()
             self._phase = before
 
+    def turn_to(self, name: str) -> None:
+        """From here to the end of the block that it is in, samples count for another phase; free memory goes back."""
+        self.sample()
+        release_free_memory()
+        self._phase = name
+
     def sample(self) -> int:
         """Takes one sample now and returns the peak so far, in bytes."""
         phase, now = self._phase, undroppable_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PHASES = ("read", "process", "collate", "save", "load", "train", "evaluate")
-PLACES = ("shared", "rank", "worker", "shm", "disk", "gpu")
+PLACES = ("shared", "rank", "worker", "shm", "mapped", "disk", "gpu")
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,8 @@ class Row:
 
     Attributes:
         phase: One of `PHASES`.
-        place: `shared` (RAM, once a machine), `rank` or `worker` (RAM, once a process), `shm`, `disk`, `gpu`.
+        place: `shared` (RAM, once a machine), `rank` or `worker` (RAM, once a process), `shm`, `mapped` (pages of
+            files, which the kernel takes back when it must), `disk`, `gpu`.
         what: In words.
         num_bytes: Its size.
         formula: How that was reached.

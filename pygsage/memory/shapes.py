@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
+from statistics import pstdev
 
 from pygsage.errors import DatasetError
 from pygsage.memory.degrees import Degrees, degrees_as_told
@@ -18,6 +19,21 @@ TYPE_NUMBERS = (
     "--num-features 128"
 )
 _TRAIN_SHARE = 0.6  # of the nodes, where a dataset has no split of its own
+
+
+@dataclass(frozen=True)
+class GraphSizes:
+    """How the sizes of many graphs differ: standard deviations, and the largest, of nodes and of edges."""
+
+    node_spread: float
+    edge_spread: float
+    most_nodes: int
+    most_edges: int
+
+    @staticmethod
+    def of(nodes: Sequence[int], edges: Sequence[int]) -> GraphSizes:
+        """Of graphs, or of a sample of them, at least one."""
+        return GraphSizes(pstdev(nodes), pstdev(edges), max(nodes), max(edges))
 
 
 @dataclass(frozen=True)
@@ -43,7 +59,11 @@ class DatasetShape:
         file_bytes: The files as they are; None when they are not there. Never what the estimate is made of.
         degrees: Degree histograms, when there are any.
         made: `files`; `digits`: computed, with a table of distances; `folder`: a graph of ours, mapped as it is;
-            `pyg` and `read`: read into RAM by a class of PyG's, or by a recipe.
+            `pyg` and `read`: read into RAM by a class of PyG's, or by a recipe. Of many graphs: `store`: they lie in a
+            columnar store; `rows`: in a database with a row a graph; `graphs`: made one by one, and written to a store.
+        sizes: Of many graphs, how their sizes differ, where that is known.
+        stored_bytes: Of many graphs, their files in a store, where they are known.
+        is_checked: Whether the store says what its writer found in it.
         train_as: What `pygsage train` takes for it; empty: `name`, where that is a dataset's.
         notes: What the counts leave out.
     """
@@ -66,6 +86,9 @@ class DatasetShape:
     file_bytes: int | None = None
     degrees: Degrees | None = None
     made: str = "files"
+    sizes: GraphSizes | None = None
+    stored_bytes: int | None = None
+    is_checked: bool = False
     train_as: str = ""
     notes: tuple[str, ...] = ()
 
@@ -94,6 +117,19 @@ class DatasetShape:
     def payload_bytes(self) -> int:
         """All tensors as stored, each once."""
         return self.x_bytes + self.edge_index_bytes + self.y_bytes + self.edge_attr_bytes
+
+    def with_outputs(self, num_classes: int) -> DatasetShape:
+        """The same with another width of a model's output."""
+        return replace(self, num_classes=num_classes)
+
+    @property
+    def largest_bytes(self) -> int:
+        """The largest of many graphs; the mean one where sizes are not known."""
+        n, e = self.num_nodes / max(1, self.num_graphs), self.num_edges / max(1, self.num_graphs)
+        if self.sizes is not None:
+            n, e = self.sizes.most_nodes, self.sizes.most_edges
+        by_node = self.num_features * ITEM_BYTES[self.x_dtype]
+        return round(n * by_node + e * (2 * ITEM_BYTES[self.index_dtype] + 4 * self.num_edge_features))
 
     @property
     def train_size(self) -> int:
@@ -164,6 +200,8 @@ def shape_from_sample(
         y_dtype=y[1] if "y" in first else "int64",
         y_columns=max(1, prod(y[0][1:] if per_node or y[0][:1] == (1,) else y[0])),
         num_edge_features=prod(edge_attr[0][1:]) if "edge_attr" in first else 0,
+        made="graphs",
+        sizes=GraphSizes.of(nodes, edges),
     )
 
 
@@ -218,6 +256,7 @@ def _from_table(name: str, known: Known) -> DatasetShape:
         num_edge_features=known.edge_features if known.num_graphs > 1 or not csv else 0,
         num_train=known.num_train or None,
         made="digits" if name == "digits" else "pyg" if name.startswith("pyg:") else "files",
+        sizes=GraphSizes(0.0, 0.0, 64, 224) if name == "digits-grid" else None,
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pygsage.config import TrainConfig
 from pygsage.data.graph_set import GraphInputs, GraphSet
 from pygsage.distributed import World
+from pygsage.native.memory import release_buffers
 from pygsage.nn.readout import GraphClassifier
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.pipeline import BatchPipeline, step_weight
@@ -153,6 +154,7 @@ class GraphProblem(Problem):
                     ]
             finally:
                 model.train(was_training)
+                release_buffers()
             return torch.cat(parts)
 
         return predict

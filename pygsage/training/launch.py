@@ -96,5 +96,5 @@ def dry_run(config: TrainConfig) -> list[str]:
         num_weights = sum(p.numel() for p in problem.build_model(config).parameters())
         names = ", ".join(str(device) for device in devices)
         last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]
-        first = [storage.sentence()] if storage.folder is not None else []
+        first = [storage.sentence()] if storage.takes_a_while else []
         return [*first, *plan(config, problem, len(devices)), *last]

@@ -16,6 +16,7 @@ from pygsage.data.graph_set import FORMAT, VERSION, GraphSet
 from pygsage.data.open_many import open_data
 from pygsage.data.prepare import with_splits
 from pygsage.data.storage import Storage
+from pygsage.memory.peak import PeakMemory
 from pygsage.training.graphs import GraphProblem
 from pygsage.training.nodes import NodeProblem
 from pygsage.training.problem import Problem
@@ -23,19 +24,26 @@ from pygsage.training.problem import Problem
 Opened = Callable[[ExitStack], Problem]  # the stack closes what has to live as long as the problem
 
 
-def open_problem(config: TrainConfig, stack: ExitStack, given: Any = None, storage: Storage | None = None) -> Problem:
+def open_problem(
+    config: TrainConfig,
+    stack: ExitStack,
+    given: Any = None,
+    storage: Storage | None = None,
+    memory: PeakMemory | None = None,
+) -> Problem:
     """Opens the dataset that the options name.
 
     Args:
         stack: Closed by the caller when the problem is no longer used.
         given: A dataset in Python that takes its place.
-        storage: Where one graph is held; None for RAM.
+        storage: Where the dataset is held; None for RAM.
+        memory: Measures peaks, of reading and of processing apart.
 
     Raises:
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    return problem_of(open_data(config, stack, given, storage=storage))
+    return problem_of(open_data(config, stack, given, storage=storage, memory=memory))
 
 
 def problem_in(folder: Path, config: TrainConfig | None = None) -> Problem:

@@ -57,12 +57,12 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         if world.is_local_main:
             storage = choose_storage(config, world.local_size) if opened is None else None
             # What is built on disk takes a while: where and why is said first. Else a mistake is all that is said.
-            if storage is not None and storage.folder is not None:
+            if storage is not None and storage.takes_a_while:
                 report.line(storage.sentence())
             with memory.phase("read"):
-                problem = opened(stack) if opened else open_problem(config, stack, storage=storage)
+                problem = opened(stack) if opened else open_problem(config, stack, storage=storage, memory=memory)
             check_options(config, problem)
-            if storage is not None and storage.folder is None:
+            if storage is not None and not storage.takes_a_while:
                 report.line(storage.sentence())
         world.barrier(patient=True)  # a large dataset takes its time
         run = Run.open(config) if world.is_main else None
@@ -73,7 +73,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
                 _save_node_ids(run.path / "node_id.npy", node_id)
         path = Path(world.broadcast(str(run.path) if run else ""))
         scratch = None
-        if world.local_size > 1 or (storage is not None and storage.kind == "disk"):
+        on_disk = storage is not None and storage.kind == "disk" and not storage.is_of_graphs
+        if world.local_size > 1 or on_disk:
             scratch = path / f".scratch-{world.machine}"
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
             problem = _shared(config, problem, scratch, world)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from pathlib import Path
@@ -134,6 +135,28 @@ def test_defaults_are_options_of_a_run() -> None:
     assert dataset_defaults("ogbn-arxiv") == {"undirected": True, "self_loops": True}
     assert dataset_defaults("ogbn-products") == {}
     assert dataset_defaults("no such thing") == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["pyg:TUDataset/PROTEINS", "pyg:MoleculeNet/bace", "pyg:QM9", "pyg:LRGBDataset/Peptides-func"]
+)
+def test_of_many_graphs_a_step_takes_64(name: str) -> None:
+    assert dataset_defaults(name) == {"batch_size": 64}
+
+
+def test_a_dataset_of_many_graphs_keeps_its_own_batch_size(tmp_path: Path) -> None:
+    assert dataset_defaults("digits-grid")["batch_size"] == dataset_defaults("ogbg-molbace")["batch_size"] == 32
+    assert dataset_defaults("pyg:LRGBDataset/PascalVOC-SP") == {}  # labels of nodes
+    for role, found in (("graph", {"batch_size": 64}), ("node", {})):
+        told = {
+            "format": "pygsage-graphs",
+            "schema": {"columns": [{"key": "x", "role": "node"}, {"key": "y", "role": role}]},
+        }
+        (tmp_path / "manifest.json").write_text(json.dumps(told))
+        assert dataset_defaults(str(tmp_path)) == found
+    for damaged in ("", "[]", "{}", '{"schema": 3}'):
+        (tmp_path / "manifest.json").write_text(damaged)
+        assert dataset_defaults(str(tmp_path)) == {}
 
 
 @pytest.mark.parametrize(

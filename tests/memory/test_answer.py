@@ -39,7 +39,7 @@ def test_a_recipe_is_told_by_its_sample() -> None:
     shape = replace(shape_from_numbers(100_000, 300, 3_000, 64), name=config.dataset, train_as="")
     found = answer(config, machine=MACHINE, shape=shape)
     assert found.decision.storage == "disk"
-    assert found.next_command() == "pygsage convert datasets/shapes.py OUT"
+    assert found.next_command().startswith("pygsage train datasets/shapes.py  # builds it on disk by itself")
 
 
 def test_the_next_command_can_be_typed() -> None:

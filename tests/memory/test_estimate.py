@@ -10,10 +10,11 @@ import pytest
 
 from pygsage.config import TrainConfig
 from pygsage.memory.estimate import RANK_BYTES, Estimate, csc_factor, edges_in_use, estimate, rule_of_thumb_bytes
+from pygsage.memory.evaluation import evaluate_nodes
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
 from pygsage.memory.shapes import DatasetShape, shape_from_numbers
-from pygsage.memory.training import Training, batch_of, evaluate_rows, num_weights, resolve
+from pygsage.memory.training import Training, batch_of, num_weights, resolve
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -80,6 +81,7 @@ MEASURE_CSC = """
 import threading, torch
 from pygsage.data.csc import build_csc
 from pygsage.native import core
+from pygsage.memory.evaluation import evaluate_nodes
 from pygsage.memory.estimate import csc_factor
 from pygsage.memory.peak import PeakMemory, undroppable_bytes
 nodes, edges = 200_000, 4_000_000
@@ -132,7 +134,7 @@ def test_stock_loaders_and_inference_of_pygs_own_way() -> None:
 def test_c015_an_evaluation_never_holds_edges_times_width() -> None:
     shape = shape_from_numbers(1, 100_000, 5_000_000, 128)
     training = resolve(TrainConfig(gpus="0", hidden=128), 2)
-    rows = evaluate_rows(shape, training, shape.num_edges, on_disk=False)
+    rows = evaluate_nodes(shape, training, shape.num_edges, on_disk=False)
     messages = 4 * 5_000_000 * 128
     assert sum(row.num_bytes for row in rows) < messages / 8
     assert max(row.num_bytes for row in rows) >= 4 * 100_000 * 128
@@ -191,8 +193,8 @@ def test_tables_for_relabelling_are_of_the_graph_or_of_the_batch() -> None:
         return next(row.num_bytes for row in _of(shape).rows if row.what == "relabelling tables")
 
     assert table(1 << 24) == 8 << 24
-    reached = batch_of(shape_from_numbers(1, 1 << 25, 10 << 25, 8), PLAIN, 10 << 25).num_nodes[-1]
-    assert table(1 << 25) == round(64 * reached)
+    targets = batch_of(shape_from_numbers(1, 1 << 25, 10 << 25, 8), PLAIN, 10 << 25).num_nodes[-2]
+    assert table(1 << 25) == round(64 * targets)  # neighbours of the outermost hop get no numbers
 
 
 def test_weights_are_those_of_two_matrices_and_a_bias_a_layer() -> None:

@@ -40,3 +40,14 @@ def test_c006_the_peak_is_a_high_water_mark_that_no_trough_lowers() -> None:
             del block
             peaks.append(memory.sample())
     assert min(peaks) + (8 << 20) > max(peaks)
+
+
+def test_a_block_can_turn_to_another_phase() -> None:
+    memory = PeakMemory()
+    with memory.phase("read"):
+        memory.turn_to("process")
+        assert "process" not in memory.phase_bytes
+    assert memory.phase_bytes.keys() == {"read", "process"}
+    with memory.phase("train"):
+        memory.sample()
+    assert memory.phase_bytes.keys() == {"read", "process", "train"}

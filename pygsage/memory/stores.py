@@ -1,0 +1,131 @@
+"""Shapes of stores of many graphs, from their manifests, and the sizes of graphs from slices or a database's rows."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pygsage.errors import DatasetError
+from pygsage.memory.headers import INTEGER_CODES, read_ints, read_npy
+from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape, GraphSizes
+
+_MOST_READ = 4_000_000  # graphs whose sizes are read; of more, of so many of the first
+_SAMPLED_ROWS = 2_000
+_MOST_LABELS = 100_000
+_CHECKED_VERSION = 1
+
+
+def shape_of_store(name: str, folder: Path) -> DatasetShape:
+    """The shape of a folder that `pygsage convert` wrote of many graphs.
+
+    Those with a label a node are joined into one graph when they are trained on, and the shape is that one's.
+
+    Raises:
+        DatasetError: when it is damaged, or a database that the standard library cannot read.
+    """
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        return _shape(name, folder, manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error, sqlite3.Error) as error:
+        raise DatasetError(f"The store in {folder} is damaged ({type(error).__name__}: {error}).") from None
+
+
+def _shape(name: str, folder: Path, manifest: dict[str, Any]) -> DatasetShape:
+    schema, num_graphs = manifest["schema"], int(manifest["num_graphs"])
+    columns = schema["columns"]
+    is_rows = manifest["backend"] != "columnar"
+    x, edges, y = ([c for c in columns if c["key"] == key] for key in ("x", "edge_index", "y"))
+    if is_rows:
+        nodes, num_edges, scale = _sampled_rows(folder, manifest, x, edges)
+    else:
+        nodes = _sizes(folder, [count["rows"] for count in schema["counts"]], num_graphs)
+        num_edges = _sizes(folder, [column["rows"] for column in edges], num_graphs)
+        scale = num_graphs / max(1, len(nodes))
+    first_x, first_y = (each[0] if each else None for each in (x, y))
+    y_columns = first_y["shape"][0] if first_y and first_y["shape"] else 1
+    stored = sum(int(entry["bytes"]) for entry in manifest["arrays"].values())
+    checked = manifest.get("checked") or {}
+    shape = DatasetShape(
+        name=name,
+        source="the manifest of the store" + (f", and {len(nodes):,} of its rows" if is_rows else ""),
+        num_nodes=round(sum(nodes) * scale),
+        num_edges=round(sum(num_edges) * scale),
+        num_features=first_x["shape"][0] if first_x and first_x["shape"] else int(first_x is not None),
+        num_classes=y_columns if y_columns > 1 else _num_classes(folder, first_y, is_rows),
+        num_graphs=num_graphs,
+        x_dtype=first_x["dtype"] if first_x else "float32",
+        index_dtype=edges[0]["dtype"] if edges else "int64",
+        y_dtype=first_y["dtype"] if first_y else "int64",
+        y_columns=y_columns,
+        made="rows" if is_rows else "store",
+        sizes=GraphSizes.of(nodes, num_edges),
+        stored_bytes=stored,
+        file_bytes=stored,
+        is_checked=checked.get("version") == _CHECKED_VERSION,
+        notes=("The graphs are heterogeneous: features are those of one node type.",) if schema["hetero"] else (),
+    )
+    if first_y and first_y["role"] == "node":
+        return replace(shape, num_graphs=1, made="read", sizes=None, stored_bytes=None)
+    return shape
+
+
+def _sizes(folder: Path, rows: list[Any], num_graphs: int) -> list[int]:
+    """How many nodes, or edges, each graph has, of all types together."""
+    found = [0] * min(num_graphs, _MOST_READ)
+    for each in rows:
+        if isinstance(each, int):
+            found = [n + each for n in found]
+            continue
+        if "/" in each or each.startswith("."):
+            raise ValueError(f"the manifest names the file {each!r}")
+        path = folder / f"{each}.npy"
+        begins = read_ints(path, read_npy(path), len(found) + 1)
+        found = [n + b - a for n, a, b in zip(found, begins, begins[1:], strict=False)]
+    return found
+
+
+def _sampled_rows(
+    folder: Path, manifest: dict[str, Any], x: list[Any], edges: list[Any]
+) -> tuple[list[int], list[int], float]:
+    """The same of some rows of a database, and what to multiply their sums with."""
+    if manifest["backend"] != "sqlite":
+        raise DatasetError(
+            f"{folder} is a database of {manifest['backend']}, whose graphs have sizes that are not known beforehand.",
+            TYPE_NUMBERS,
+        )
+    columns, num_graphs = manifest["schema"]["columns"], int(manifest["num_graphs"])
+    counted = {number for number, c in enumerate(columns) if c in x} or {
+        number for number, c in enumerate(columns) if c["role"] == "node" and c["key"] != "num_nodes"
+    }
+    linked = {number for number, c in enumerate(columns) if c in edges}
+    fixed = sum(count["rows"] for count in manifest["schema"]["counts"] if isinstance(count["rows"], int))
+    nodes, num_edges = [], []
+    head = 8 * (1 + 2 * len(columns))
+    quoted = str((folder / "graphs.sqlite").absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    with closing(sqlite3.connect(f"file:{quoted}?mode=ro&immutable=1", uri=True)) as database:
+        for number in range(0, num_graphs, max(1, num_graphs // _SAMPLED_ROWS)):
+            query = "SELECT substr(row, 1, ?) FROM graphs WHERE id = ?"
+            (row,) = database.execute(query, (head, number)).fetchone()
+            (num_values,) = struct.unpack_from("<q", row)
+            words = struct.unpack_from(f"<{2 * num_values}q", row, 8)
+            rows = dict(zip(words[::2], words[1::2], strict=True))
+            nodes.append(sum(rows.get(each, 0) for each in counted) if counted else fixed)
+            num_edges.append(sum(rows.get(each, 0) for each in linked))
+    return nodes, num_edges, num_graphs / len(nodes)
+
+
+def _num_classes(folder: Path, y: dict[str, Any] | None, is_rows: bool) -> int:
+    """The highest label plus one of up to 100,000 graphs; 1 for measurements; 16 where labels cannot be read."""
+    if y is None or is_rows:
+        return 16
+    if y["dtype"] not in INTEGER_CODES:
+        return 1
+    path = folder / f"{y['name']}.npy"
+    header = read_npy(path)
+    highest = max(read_ints(path, header, min(header.shape[0] if header.shape else 0, _MOST_LABELS)), default=15)
+    return min(max(2, highest + 1), 10_000)
