@@ -36,12 +36,13 @@ def test_they_take_what_is_left(num_ranks: int, gib: int) -> None:
         assert (row.phase, row.place) == ("train", "rank")
         assert row.num_bytes == 256 * told.hot_rows + PAPERS.num_nodes * 3 // 16
         whole = way.ram_bytes("train") + way.launcher_bytes + topology_bytes(PAPERS, PAPERS.num_edges)
-        assert 0.89 * gib * GIB < whole <= 0.9 * gib * GIB
+        assert whole <= 0.9 * gib * GIB
+        assert way is told.memory or whole > 0.89 * gib * GIB  # it is sized for what reads rows from the disk besides
     assert not [row for row in told.pyg.rows if row.what == "hot rows of the features"]
 
 
 def test_none_are_held_where_all_fit_or_nothing_is_left() -> None:
-    for limit, expected in (("64GiB", 0), ("4GiB", 0)):
+    for limit, expected in (("64GiB", 0), ("2GiB", 0)):
         config = TrainConfig(dataset="papers", eval_every=0, gpus="0", memory_limit=limit)
         assert answer(config, shape=PAPERS, machine=read_machine()).hot_rows == expected
     plain = answer(EstimateConfig(num_graphs=9, avg_nodes=5, avg_edges=5, num_features=5), machine=read_machine())

@@ -79,7 +79,7 @@ def test_a_database_is_not_held_in_memory(store: Path, tmp_path: Path) -> None:
     to_on_disk_dataset(graphs(), tmp_path / "sqlite", "sqlite")
     with pytest.raises(ConfigError, match="--storage memory needs a columnar store"):
         run(str(tmp_path / "sqlite"), tmp_path / "run", storage="memory")
-    with pytest.raises(DatasetError, match="do not fit: the graphs take"):
+    with pytest.raises(EnvironmentLimitError, match="does not fit in memory"):
         run(str(store), tmp_path / "run", storage="memory", memory_limit="10KiB")
     assert not (tmp_path / "run").exists()
 
