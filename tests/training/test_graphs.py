@@ -12,7 +12,17 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pygsage import ConfigError, DatasetError, OnDiskGraphs, RunError, TrainConfig, predict, to_on_disk_dataset, train
+from pygsage import (
+    ConfigError,
+    DatasetError,
+    EnvironmentLimitError,
+    OnDiskGraphs,
+    RunError,
+    TrainConfig,
+    predict,
+    to_on_disk_dataset,
+    train,
+)
 from pygsage.training.launch import dry_run
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -79,7 +89,7 @@ def test_a_database_is_not_held_in_memory(store: Path, tmp_path: Path) -> None:
     to_on_disk_dataset(graphs(), tmp_path / "sqlite", "sqlite")
     with pytest.raises(ConfigError, match="--storage memory needs a columnar store"):
         run(str(tmp_path / "sqlite"), tmp_path / "run", storage="memory")
-    with pytest.raises(DatasetError, match="do not fit: the graphs take"):
+    with pytest.raises(EnvironmentLimitError, match="does not fit in memory"):
         run(str(store), tmp_path / "run", storage="memory", memory_limit="10KiB")
     assert not (tmp_path / "run").exists()
 
