@@ -18,7 +18,7 @@ from pygsage.data.schema import Column, Schema, as_tensor
 from pygsage.errors import DatasetError
 
 VERSION = 1  # of these checks: what a store says of others is not believed
-_VALUES_AT_ONCE = 1 << 21
+_VALUES_AT_ONCE = 1 << 19
 _GRAPHS_AT_ONCE = 1 << 16
 
 
@@ -159,7 +159,7 @@ def check_columns(schema: Schema, num_graphs: int, arrays: Mapping[str, np.ndarr
     Raises:
         DatasetError: naming the first graph that is wrong.
 
-    Holds some 60 MB, and for graphs without features 16 bytes an edge of the largest.
+    Holds some 10 MB, and for graphs without features 16 bytes an edge of the largest.
     """
     x, edge_index = schema.column("x"), schema.column("edge_index")
 

@@ -276,7 +276,7 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
     dealt = (2 if training.undirected else 1) * e
     each = EDGE_BYTES_TO_SORT[1 if training.undirected else 0]
     sorting = max(min(build_bytes, each * dealt + 16 * n), min(BLOCK_BYTES, 96 * e) + 16 * n)
-    item = ITEM_BYTES[shape.x_dtype]
+    checked = 5 if shape.x_dtype == "float32" else 9
     told = "read into RAM by other code"
     held = shape.payload_bytes if shape.made in ("pyg", "read") else 0
     held_x, held_edges = (shape.x_bytes, held - shape.x_bytes) if held else (0, 0)
@@ -285,7 +285,7 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
         Row("read", "shared", "features as stored", held_x, told if held else "mapped, or unpacked to a file"),
         Row("read", "shared", "edges as stored", held_edges, told if held else "mapped, or unpacked to a file"),
         Row("read", "shared", "labels and masks", others + y_ours + 25 * n, "as stored, and (y + 25) x nodes"),
-        Row("read", "rank", "checks, and rows on their way", (item + 13) * min(SCRATCH_VALUES, n * f), "4M values"),
+        Row("read", "rank", "checks, and rows on their way", checked * min(SCRATCH_VALUES, n * f), "4M values"),
         Row("process", "shared", "features and edges", held, told),
         Row("process", "shared", "labels, masks, splits", others + 8 * n, "as stored, and 8 x nodes"),
         Row("process", "rank", "edges while they are sorted", sorting, f"{each} x edges + 16 x nodes, or the budget"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pygsage.memory.training import Training
 
 WRITER_BYTES = 12 << 20  # data/column_sink.py: what waits to be written, twice
-CHECKED_VALUES = 1 << 21  # data/graph_checks.py
+CHECKED_VALUES = 1 << 19  # data/graph_checks.py
 TEXT_VALUES = 1 << 22  # data/sources/csv_gz.py
 ROWS_AT_ONCE = 1 << 16  # training/graphs.py: nodes and edges of the graphs that are evaluated at a time
 ROW_OBJECT_BYTES = 700  # of a label read from a database, with its tensor
@@ -71,7 +71,7 @@ def many_ours(shape: DatasetShape, way: str) -> list[Row]:
         rows += [
             Row("process", "rank", "the dataset", held, told),
             Row("process", "rank", "graphs that wait to be written", buffers, "12 MiB + 4 x the largest graph"),
-            Row("process", "rank", "checks", _check_bytes(shape), "up to 2M values at once"),
+            Row("process", "rank", "checks", _check_bytes(shape), "up to 512 Ki values at once"),
             Row("save", "disk", "columns and slices", stored, "each array once, as stored", kind="held"),
         ]
     if shape.made == "pyg":
@@ -83,10 +83,10 @@ def many_ours(shape: DatasetShape, way: str) -> list[Row]:
         each = ROW_OBJECT_BYTES * shape.num_graphs
         rows.append(Row("read", "rank", "labels row by row", each, "700 x graphs"))
         rows.append(
-            Row("read", "rank", "checks", 2 * _check_bytes(shape), "up to 1M values at once, with their graphs")
+            Row("read", "rank", "checks", 8 * _check_bytes(shape), "up to 1M values at once, with their graphs")
         )
     elif not shape.is_checked and shape.made == "store":
-        rows.append(Row("read", "rank", "checks", _check_bytes(shape), "up to 2M values at once"))
+        rows.append(Row("read", "rank", "checks", _check_bytes(shape), "up to 512 Ki values at once"))
     for phase in ("train", "evaluate"):
         rows.append(Row(phase, "rank", "labels, splits, sizes", by_graph // 2, "half of the above", kind="held"))
         if way == "memory" and shape.made != "rows":

@@ -51,7 +51,7 @@ def test_from_disk_is_the_same_to_the_last_bit(graph: str, tmp_path: Path, split
         results[storage] = train(graph, storage=storage, run_dir=str(run), split=split, **OPTIONS)
         told = json.loads((run / "memory.json").read_text())
         assert told["storage"] == storage
-        assert set(told["of_first_rank"]["measured_bytes"]) == {"read", "train", "evaluate", "peak"}
+        assert set(told["of_first_rank"]["measured_bytes"]) == {"read", "process", "train", "evaluate", "peak"}
         assert set(told["of_first_rank"]["estimated_bytes"]) > {"read", "train", "evaluate", "peak"}
         assert not list(run.glob(".scratch*"))
     assert_same(tmp_path / "memory", tmp_path / "disk")

@@ -12,7 +12,17 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from pygsage import ConfigError, DatasetError, OnDiskGraphs, RunError, TrainConfig, predict, to_on_disk_dataset, train
+from pygsage import (
+    ConfigError,
+    DatasetError,
+    EnvironmentLimitError,
+    OnDiskGraphs,
+    RunError,
+    TrainConfig,
+    predict,
+    to_on_disk_dataset,
+    train,
+)
 from pygsage.training.launch import dry_run
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
