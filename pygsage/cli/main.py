@@ -9,6 +9,7 @@ from importlib import import_module
 
 from pygsage import __version__
 from pygsage.errors import PygsageError
+from pygsage.native.waiting import sleep_between_passes
 
 COMMANDS = {
     "train": "train GraphSAGE on a dataset",
@@ -56,6 +57,8 @@ def _dispatch(words: list[str]) -> int:
     if command not in COMMANDS:
         print(f"pygsage: there is no command '{command}'.\n\n{usage()}", file=sys.stderr)
         return 2
+    if "torch" not in sys.modules:  # it reads these when it is loaded
+        sleep_between_passes(os.environ)
     try:
         module = import_module(f"pygsage.cli.{command.replace('-', '_')}")
         status: int = module.run(words[1:])

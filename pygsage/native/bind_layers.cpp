@@ -16,6 +16,7 @@
 #include "dispatch.h"
 #include "kernels.h"
 #include "layers.h"
+#include "parallel.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -81,7 +82,9 @@ void join_doubles(const Join<double, double, Id>& j, std::int64_t begin, std::in
 template <typename In, typename Out, typename Id, typename Kernel>
 void run_join(Join<In, Out, Id> j, std::int64_t count, int num_threads, Kernel kernel) {
   check_indptr(j.indptr, count, j.indptr[count]);
-  in_parallel(count, num_threads, 1, [&](std::int64_t begin, std::int64_t end) { kernel(j, begin, end); });
+  const std::int64_t drawn = count ? j.indptr[count] / count + 2 : 1;
+  in_parallel(count, num_threads, grain_of(drawn * j.width),
+              [&](std::int64_t begin, std::int64_t end) { kernel(j, begin, end); });
 }
 
 template <typename Id>
@@ -151,7 +154,7 @@ void activation_bits(Matrix<const Seen> values, Vector<const std::int64_t> nodes
   const Kernels& k = kernels(isa);
   const Activation<T> a{reinterpret_cast<const T*>(values.data()), width, nodes.data(), start, dropped, bits.data(), words};
   nb::gil_scoped_release release;
-  in_parallel(n, num_threads, 1, [&](std::int64_t begin, std::int64_t end) {
+  in_parallel(n, num_threads, grain_of(width / 4), [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) k.activate_f32(a, begin, end);
     else k.activate_bf16(a, begin, end);
   });
@@ -205,7 +208,7 @@ void spread_hidden(Matrix<const Seen> grad, Matrix<const std::uint64_t> bits, fl
   const Spread<T> s{reinterpret_cast<const T*>(grad.data()), width, count, back.indptr.data(), back.targets.data(),
                     back.edges.data(), kind == Aggr::kMean ? shares.data() : nullptr,
                     chosen ? chosen->data() : nullptr, bits.data(), words, scale, reinterpret_cast<T*>(out.data())};
-  in_parallel(n, num_threads, 1, [&](std::int64_t begin, std::int64_t end) {
+  in_parallel(n, num_threads, grain_of(4 * width), [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) k.spread_f32(s, begin, end);
     else k.spread_bf16(s, begin, end);
   });
@@ -238,7 +241,7 @@ void sparse_times_weight(Matrix<const Seen> grad, Matrix<const float> weight, Ma
   const Kernels& k = kernels(isa);
   const TimesWeight<T> t{reinterpret_cast<const T*>(grad.data()), weight.data(), m, width, reinterpret_cast<T*>(out.data())};
   nb::gil_scoped_release release;
-  in_parallel(n, num_threads, 1, [&](std::int64_t begin, std::int64_t end) {
+  in_parallel(n, num_threads, grain_of(m * width / 16), [&](std::int64_t begin, std::int64_t end) {
     if constexpr (std::is_same_v<T, float>) k.times_f32(t, begin, end);
     else k.times_bf16(t, begin, end);
   });
@@ -312,7 +315,7 @@ void define_as(nb::module_& m) {
   m.def("sparse_times_weight", &sparse_times_weight<T, Seen>, "grad"_a.noconvert(), "weight"_a.noconvert(),
         "out"_a.noconvert(), "num_threads"_a = 1, "isa"_a = "", "out = grad weight, for grad mostly of zeros.");
   m.def("column_sums", &column_sums<T, Seen>, "values"_a.noconvert(), "sums"_a.noconvert(), "isa"_a = "",
-        "The sums of the columns: of 256 rows in float32, of those in float64.");
+        "The sums of the columns: of 128 rows in float32, of those in float64.");
   m.def("density", &density<Seen>, "values"_a.noconvert(), "The share of non-zeros, of at most 256 rows.");
 }
 

@@ -1,13 +1,8 @@
-// Which kernels this processor runs, and on how many threads.
+// Which kernels this processor runs.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
-#include <exception>
 #include <stdexcept>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "kernels.h"
 
@@ -27,33 +22,6 @@ inline const Kernels& kernels(const std::string& isa = "") {
   for (const Kernels* found : {avx512, avx2, plain_kernels()})
     if (found && (isa.empty() || isa == found->isa)) return *found;
   throw std::invalid_argument("this processor, or this build, has no kernels for " + isa);
-}
-
-// Calls work(begin, end) for parts of 0 .. count, on this thread and num_threads - 1 others; parts begin at multiples of
-// `grain`. Threads are started anew each time: a pool would not survive a fork, and a start costs some 20 us.
-template <typename Work>
-void in_parallel(std::int64_t count, int num_threads, std::int64_t grain, const Work& work) {
-  const std::int64_t units = (count + grain - 1) / grain;
-  const std::int64_t parts = std::min<std::int64_t>(std::max(num_threads, 1), std::max<std::int64_t>(units, 1));
-  const auto bound = [&](std::int64_t part) { return std::min(count, units * part / parts * grain); };
-  if (parts == 1) {
-    work(std::int64_t{0}, count);
-    return;
-  }
-  std::vector<std::thread> threads;
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(parts));
-  const auto run = [&](std::int64_t part) {
-    try {
-      work(bound(part), bound(part + 1));
-    } catch (...) {
-      errors[static_cast<std::size_t>(part)] = std::current_exception();
-    }
-  };
-  for (std::int64_t part = 1; part < parts; ++part) threads.emplace_back(run, part);
-  run(0);
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace pygsage

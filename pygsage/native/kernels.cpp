@@ -241,54 +241,49 @@ inline void transpose(uint64_t* a) {
 }
 
 template <typename T>
-void outer_sum(const OuterSum<T>& s, int64_t begin, int64_t end, int64_t first_word, int64_t last_word) {
+void outer_sum(const OuterSum<T>& s, int64_t begin, int64_t end) {
   uint64_t bits[64];
   for (int64_t b = begin; b < end; b += 64) {
     const int64_t rows = b + 64 < end ? 64 : end - b;
-    for (int64_t word = first_word; word < last_word; ++word) {
-      const int64_t columns = s.m - 64 * word < 64 ? s.m - 64 * word : 64;
-      const T* grad = s.grad + b * s.m + 64 * word;
-      // Which are not zero, and, while they are in registers, their sums.
-      float column_sums[64] = {};
-      for (int64_t c = 0; c < 64; c += kLanes) {
-        const int64_t left = columns - c;
-        if (left <= 0) break;
-        Floats sum{};
-        for (int64_t i = 0; i < rows; ++i) {
-          const T* p = grad + i * s.m + c;
-          const Floats v = left >= kLanes ? load(p) : load_some(p, static_cast<int>(left));
-          sum += v;
-          bits[i] = (c ? bits[i] : 0) | static_cast<uint64_t>(not_zero(v)) << c;
-        }
-        store(column_sums + c, sum);
+    const T* grad = s.grad + b * s.grad_stride;
+    // Which are not zero, and, while they are in registers, their sums.
+    for (int64_t c = 0; c < s.m; c += kLanes) {
+      const int left = s.m - c < kLanes ? static_cast<int>(s.m - c) : 0;
+      Floats sum = left ? load_some(s.sums + c, left) : load(s.sums + c);
+      for (int64_t i = 0; i < rows; ++i) {
+        const T* p = grad + i * s.grad_stride + c;
+        const Floats v = left ? load_some(p, left) : load(p);
+        sum += v;
+        bits[i] = (c ? bits[i] : 0) | static_cast<uint64_t>(not_zero(v)) << c;
       }
-      for (int64_t i = rows; i < 64; ++i) bits[i] = 0;
-      for (int64_t c = 0; c < columns; ++c) s.sums[64 * word + c] += column_sums[c];
-      transpose(bits);
-      tiles(s.k, [&](auto tile, int64_t column, int some) {
-        using P = decltype(tile);
-        constexpr int N = P::kVectors;
-        const T* values = s.values + b * s.k + column;
-        for (int64_t c = 0; c < columns; ++c) {
-          uint64_t left = bits[c];
-          if (!left) continue;
-          float* out = s.out + (64 * word + c) * s.k + column;
-          Floats sum[N];
-          unrolled<N>([&](auto n) { sum[decltype(n)::value] = get<P, decltype(n)::value>(out, some); });
-          do {
-            const int64_t i = lowest_bit(left);
-            left &= left - 1;
-            const Floats g = spread(one(grad[i * s.m + c]));
-            const T* row = values + i * s.k;
-            unrolled<N>([&](auto n) {
-              constexpr int I = decltype(n)::value;
-              sum[I] += g * get<P, I>(row, some);
-            });
-          } while (left);
-          unrolled<N>([&](auto n) { put<P, decltype(n)::value>(out, sum[decltype(n)::value], some); });
-        }
-      });
+      if (left) store_some(s.sums + c, sum, left);
+      else store(s.sums + c, sum);
     }
+    for (int64_t i = rows; i < 64; ++i) bits[i] = 0;
+    transpose(bits);
+    tiles(s.k, [&](auto tile, int64_t column, int some) {
+      using P = decltype(tile);
+      constexpr int N = P::kVectors;
+      const T* values = s.values + b * s.stride + column;
+      for (int64_t c = 0; c < s.m; ++c) {
+        uint64_t left = bits[c];
+        if (!left) continue;
+        float* out = s.out + c * s.k + column;
+        Floats sum[N];
+        unrolled<N>([&](auto n) { sum[decltype(n)::value] = get<P, decltype(n)::value>(out, some); });
+        do {
+          const int64_t i = lowest_bit(left);
+          left &= left - 1;
+          const Floats g = spread(one(grad[i * s.grad_stride + c]));
+          const T* row = values + i * s.stride;
+          unrolled<N>([&](auto n) {
+            constexpr int I = decltype(n)::value;
+            sum[I] += g * get<P, I>(row, some);
+          });
+        } while (left);
+        unrolled<N>([&](auto n) { put<P, decltype(n)::value>(out, sum[decltype(n)::value], some); });
+      }
+    });
   }
 }
 

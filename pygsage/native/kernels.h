@@ -64,10 +64,11 @@ struct Activation {
 // out[m, k] += sum over rows of grad[row, m] * values[row, k], and sums[m] += those of grad; for grad mostly of zeros.
 template <typename T>
 struct OuterSum {
-  const T* grad;
-  const T* values;
-  int64_t m, k;
-  float* out;
+  const T* grad;  // [.., grad_stride]
+  int64_t grad_stride, m;  // m: at most 64
+  const T* values;  // [.., stride]
+  int64_t stride, k;
+  float* out;  // [m, k]
   float* sums;
 };
 
@@ -104,9 +105,8 @@ struct Kernels {
   void (*spread_bf16)(const Spread<Bfloat>&, int64_t begin, int64_t end);
   void (*activate_f32)(const Activation<float>&, int64_t begin, int64_t end);
   void (*activate_bf16)(const Activation<Bfloat>&, int64_t begin, int64_t end);
-  // The columns of the gradient from 64 * first_word to 64 * last_word; at most kRowsOfSum rows at once.
-  void (*outer_f32)(const OuterSum<float>&, int64_t begin, int64_t end, int64_t first_word, int64_t last_word);
-  void (*outer_bf16)(const OuterSum<Bfloat>&, int64_t begin, int64_t end, int64_t first_word, int64_t last_word);
+  void (*outer_f32)(const OuterSum<float>&, int64_t begin, int64_t end);
+  void (*outer_bf16)(const OuterSum<Bfloat>&, int64_t begin, int64_t end);
   void (*times_f32)(const TimesWeight<float>&, int64_t begin, int64_t end);
   void (*times_bf16)(const TimesWeight<Bfloat>&, int64_t begin, int64_t end);
   void (*sums_f32)(const ColumnSums<float>&, int64_t begin, int64_t end);

@@ -1,19 +1,18 @@
 // What the layers ask of their kernels besides: edges turned round, and sums over rows that stay exact.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "dispatch.h"
 #include "kernels.h"
+#include "parallel.h"
 
 namespace pygsage {
 
-constexpr std::int64_t kRowsOfSum = 256;  // rows that are summed in float32 before float64 takes over
+constexpr std::int64_t kRowsOfSum = 128;  // rows that are summed in float32 before float64 takes over
 
 // Throws std::invalid_argument unless `indptr` ascends from 0 to num_edges.
 inline void check_indptr(const std::int64_t* indptr, std::int64_t num_targets, std::int64_t num_edges) {
@@ -61,33 +60,50 @@ Reverse reverse(const std::int64_t* indptr, const Id* ids, std::int64_t num_targ
 }
 
 // out[m, k] = sum over n rows of grad[row, m] * values[row, k], and sums[m] = those of grad. The sums of kRowsOfSum rows
-// are added up in float64, so that where a batch is cut matters little. Threads share the columns of grad: their number
+// are added up in float64, so that where a batch is cut matters little. Threads share the elements of `out`: their number
 // does not change a bit.
 template <typename T, typename Outer>
 void outer_sum(Outer outer, const T* grad, const T* values, std::int64_t n, std::int64_t m, std::int64_t k, float* out,
                float* sums, int num_threads) {
-  in_parallel((m + 63) / 64, num_threads, 1, [&](std::int64_t first_word, std::int64_t last_word) {
-    const std::int64_t first = 64 * first_word, last = std::min(m, 64 * last_word);
-    const auto size = static_cast<std::size_t>((last - first) * k);
-    const auto count = static_cast<std::size_t>(last - first);
-    if (n <= kRowsOfSum) {  // one part: it is the sum
-      std::memset(out + first * k, 0, size * sizeof(float));
-      std::memset(sums + first, 0, count * sizeof(float));
-      outer(OuterSum<T>{grad, values, m, k, out, sums}, 0, n, first_word, last_word);
-      return;
+  const std::int64_t words = (m + 63) / 64, threads = std::max(num_threads, 1);
+  // Finding the zeros of 64 columns of grad is done anew for each share, which is worth it only where threads would idle.
+  const std::int64_t shares = std::clamp<std::int64_t>((threads + words - 1) / words, 1, std::max<std::int64_t>(k / 128, 1));
+  const auto bound = [&](std::int64_t share) { return share == shares ? k : k * share / shares / 16 * 16; };
+  // A part each: rows are read by as few threads as may be.
+  in_parallel(words * shares, num_threads, (words * shares + threads - 1) / threads, [&](std::int64_t begin, std::int64_t end) {
+    struct Part {
+      OuterSum<T> sum;
+      std::int64_t first_row, first_column;
+      std::vector<float> tile, tile_sums;
+      std::vector<double> total, total_sums;
+    };
+    std::vector<Part> parts(static_cast<std::size_t>(end - begin));
+    for (std::int64_t number = begin; number < end; ++number) {
+      Part& p = parts[static_cast<std::size_t>(number - begin)];
+      p.first_row = 64 * (number % words);
+      p.first_column = bound(number / words);
+      const std::int64_t count = std::min<std::int64_t>(m - p.first_row, 64), width = bound(number / words + 1) - p.first_column;
+      p.tile.resize(static_cast<std::size_t>(count * width));
+      p.tile_sums.resize(static_cast<std::size_t>(count));
+      p.total.resize(p.tile.size());
+      p.total_sums.resize(p.tile_sums.size());
+      p.sum = {grad + p.first_row, m, count, values + p.first_column, k, width, p.tile.data(), p.tile_sums.data()};
     }
-    std::vector<double> total(size, 0.0), total_sums(count, 0.0);
-    for (std::int64_t begin = 0; begin < n; begin += kRowsOfSum) {
-      std::memset(out + first * k, 0, size * sizeof(float));
-      std::memset(sums + first, 0, count * sizeof(float));
-      outer(OuterSum<T>{grad, values, m, k, out, sums}, begin, std::min(n, begin + kRowsOfSum), first_word, last_word);
-      for (std::size_t i = 0; i < size; ++i) total[i] += static_cast<double>(out[first * k + static_cast<std::int64_t>(i)]);
-      for (std::size_t i = 0; i < count; ++i)
-        total_sums[i] += static_cast<double>(sums[first + static_cast<std::int64_t>(i)]);
+    for (std::int64_t row = 0; row < n; row += kRowsOfSum)
+      for (Part& p : parts) {
+        std::fill(p.tile.begin(), p.tile.end(), 0.0f);
+        std::fill(p.tile_sums.begin(), p.tile_sums.end(), 0.0f);
+        outer(p.sum, row, std::min(n, row + kRowsOfSum));
+        for (std::size_t i = 0; i < p.tile.size(); ++i) p.total[i] += static_cast<double>(p.tile[i]);
+        for (std::size_t i = 0; i < p.tile_sums.size(); ++i) p.total_sums[i] += static_cast<double>(p.tile_sums[i]);
+      }
+    for (const Part& p : parts) {
+      for (std::int64_t c = 0; c < p.sum.m; ++c)
+        for (std::int64_t i = 0; i < p.sum.k; ++i)
+          out[(p.first_row + c) * k + p.first_column + i] = static_cast<float>(p.total[static_cast<std::size_t>(c * p.sum.k + i)]);
+      if (p.first_column == 0)
+        for (std::int64_t c = 0; c < p.sum.m; ++c) sums[p.first_row + c] = static_cast<float>(p.total_sums[static_cast<std::size_t>(c)]);
     }
-    for (std::size_t i = 0; i < size; ++i) out[first * k + static_cast<std::int64_t>(i)] = static_cast<float>(total[i]);
-    for (std::size_t i = 0; i < count; ++i)
-      sums[first + static_cast<std::int64_t>(i)] = static_cast<float>(total_sums[i]);
   });
 }
 

@@ -94,7 +94,7 @@ def times_weight(grad: Tensor, weight: Tensor) -> Tensor:
 
 
 def column_sums(values: Tensor) -> Tensor:
-    """float32 [m], the sums of the columns of `values` [n, m]: of 256 rows in float32, of those in float64."""
+    """float32 [m], the sums of the columns of `values` [n, m]: of 128 rows in float32, of those in float64."""
     sums = torch.empty(values.shape[1])
     _core().column_sums(_seen(values), sums.numpy())
     return sums

@@ -2,8 +2,8 @@
 
 In float32 the sum over the rows of a batch depends on where it is cut. After a softmax the terms almost cancel, and
 what is left of the rounding can pass 1e-6 of the gradient's norm, the most that one rank and many may differ by. So
-`ROWS_AT_ONCE` rows are summed in float32, and those sums in float64: of steps on a graph of arxiv's size, the gradients
-of one piece and of four differ by at most 2.4e-7.
+`ROWS_AT_ONCE` rows are summed in float32, and those sums in float64; the narrow gradients of a last layer, which come
+from the softmax itself, are multiplied in float64.
 
 After ReLU and dropout three of four elements of a gradient are zero. On a CPU the two products of the backward pass
 then skip them in float32, which is faster than the dense ones, and as fast as those in bfloat16.
@@ -21,7 +21,9 @@ from torch.autograd.function import once_differentiable
 from pygsage.native.memory import empty
 from pygsage.nn import kernels
 
-ROWS_AT_ONCE = 256  # native/layers.h: kRowsOfSum
+ROWS_AT_ONCE = 128  # native/layers.h: kRowsOfSum
+NARROW = 64  # columns of a gradient up to which float64 costs next to nothing
+ROWS_IN_DOUBLE = 1024
 ROWS_AT_ONCE_BF16 = 8192  # of bfloat16 each sum is rounded to bfloat16
 
 
@@ -86,6 +88,11 @@ class _Linear(torch.autograd.Function):
 def _sum_of_outer_products(grad: Tensor, x: Tensor) -> Tensor:
     if grad.device.type != "cpu":
         return grad.t() @ x
+    if grad.dtype == torch.float32 and grad.shape[1] <= NARROW:
+        total = torch.zeros(grad.shape[1], x.shape[1], dtype=torch.float64)
+        for some_grad, some in zip(grad.split(ROWS_IN_DOUBLE), x.split(ROWS_IN_DOUBLE), strict=True):
+            total.addmm_(some_grad.double().t(), some.double())
+        return total
     at_once = ROWS_AT_ONCE if grad.dtype == torch.float32 else ROWS_AT_ONCE_BF16
     if len(x) <= at_once:
         return grad.t() @ x

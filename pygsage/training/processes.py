@@ -34,6 +34,7 @@ import pygsage.errors
 from pygsage.errors import EnvironmentLimitError, PygsageError, TrainingError
 from pygsage.launched import LAUNCHER, PIPE, PLACES, Inbox, Places, has_launcher, tell_launcher
 from pygsage.memory.disk import full_disk
+from pygsage.native.waiting import sleep_between_passes
 from pygsage.training.awaited import Awaited
 
 STOPPED = 128 + signal.SIGTERM  # a rank that was asked to stop, and stopped in good order
@@ -333,6 +334,7 @@ def _environment(
     if places.fd >= 0:
         variables[PLACES] = str(places.fd)
     variables.setdefault("OMP_NUM_THREADS", str(threads))
+    sleep_between_passes(variables)
     # Of a peer that is lost each rank says so itself; torch's warnings show its C++ stack before that.
     variables.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # All ranks are on this machine: gloo need not look up the host's name, which containers often cannot resolve.

@@ -46,7 +46,7 @@ def test_the_weight_gradient_does_not_depend_on_where_the_rows_are_cut() -> None
             total += torch.autograd.grad(linear(some, weight), weight, some_grad)[0]
         return total
 
-    assert (gradient(3) - gradient(1)).norm() / gradient(1).norm() < 5e-7
+    assert (gradient(3) - gradient(1)).norm() / gradient(1).norm() < 3e-7
 
 
 def test_autocast_gives_bfloat16_and_has_a_gradient() -> None:
