@@ -18,7 +18,7 @@ from pygsage.memory.estimate import (
     estimate,
     rule_of_thumb_bytes,
 )
-from pygsage.memory.hot import hot_rows, with_hot_rows
+from pygsage.memory.hot import hot_rows, is_cold, with_hot_rows
 from pygsage.memory.machine import Machine, read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
@@ -26,7 +26,6 @@ from pygsage.memory.shapes import DatasetShape, shape_from_numbers, shape_of
 from pygsage.memory.training import Training, batch_of, resolve
 from pygsage.spelling import parse_size
 
-ALWAYS_FITS_BYTES = 64 << 20  # data/graph.py: features of a mapped graph that are never too many for the page cache
 _PLACES = {
     "RAM, shared": "once a machine",
     "RAM, per rank": "the first rank's peak",
@@ -151,7 +150,7 @@ def answer(
     limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
     available = limit if limit is not None else machine.memory_available_bytes
     x_bytes = shape.num_nodes * shape.num_features * (2 if shape.x_dtype == "float16" else 4)
-    cold = shape.num_graphs == 1 and available is not None and x_bytes > max(ALWAYS_FITS_BYTES, available // 2)
+    cold = shape.num_graphs == 1 and is_cold(x_bytes, available)
     build = build_bytes(available, RANK_BYTES if base_bytes is None else base_bytes)
     ways = {
         way: estimate(
@@ -161,7 +160,7 @@ def answer(
             base_bytes=base_bytes,
             compiled=compiled,
             build_bytes=build,
-            cold=cold and way == "disk",
+            cold=cold and (way == "disk" or (way == "memory" and shape.made == "folder")),
         )
         for way in ("memory", "disk", "pyg")
     }
