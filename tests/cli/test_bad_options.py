@@ -113,7 +113,9 @@ def test_fanouts_with_spaces_are_told_with_commas(refusal: Refusal) -> None:
 
 
 FLAGS = [
-    *[f"--{name} {text}" for name in ("epochs", "batch-size", "hidden", "eval-every") for text in ("0", "-1")],
+    *[f"--{name} {text}" for name in ("epochs", "batch-size", "hidden") for text in ("0", "-1")],
+    "--eval-every -1",
+    "--eval-every 0 --patience 2",
     *[f"--{name} {text}" for name in ("max-steps", "patience", "sampler-threads", "procs") for text in ("0", "-3")],
     *[f"--{name} {text}" for name in ("lr", "weight-decay", "checkpoint-every-s") for text in ("-1", "nan", "inf")],
     *[f"--dropout {text}" for text in ("1", "1.5", "-0.1", "nan", "inf")],

@@ -226,7 +226,7 @@ def test_num_neighbors_in_its_forms(hetero: Hetero) -> None:
         ({("paper", "cites", "paper"): [2]}, "Missing number of neighbors"),
         ({**every, ("x", "y", "z"): [2, 2]}, "exist in the graph"),
         ({**every, ("paper", "cites", "paper"): [2]}, "Number of hops must be the same"),
-        ({**every, ("paper", "cites", "paper"): [2, -2]}, "expected integers of 0 or more"),
+        ({**every, ("paper", "cites", "paper"): [2, -2]}, "expected a list of integers of 0 or more"),
         ([], "positive integers"),
         ([2, 0], "positive integers"),
     ]:
