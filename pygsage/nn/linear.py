@@ -6,7 +6,8 @@ what is left of the rounding can pass 1e-6 of the gradient's norm, the most that
 from the softmax itself, are multiplied in float64.
 
 After ReLU and dropout three of four elements of a gradient are zero. On a CPU the two products of the backward pass
-then skip them in float32, which is faster than the dense ones, and as fast as those in bfloat16.
+then skip them in float32, which is faster than the dense ones. In bfloat16 the gradient of the weight is summed so as
+well: torch would round its sum to bfloat16.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from pygsage.nn import kernels
 ROWS_AT_ONCE = 128  # native/layers.h: kRowsOfSum
 NARROW = 64  # columns of a gradient up to which float64 costs next to nothing
 ROWS_IN_DOUBLE = 1024
-ROWS_AT_ONCE_BF16 = 8192  # of bfloat16 each sum is rounded to bfloat16
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -47,7 +47,7 @@ def linear_bf16(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         weight: float32 [out, in].
         bias: float32 [out].
 
-    The gradient of the weight is rounded to bfloat16: on a CPU the sum of every 8192 rows, on a GPU that of all.
+    The gradient of the weight is summed as in `linear` on a CPU; on a GPU its float32 sum is rounded to bfloat16.
     """
     out: Tensor = _Linear.apply(x.bfloat16(), weight, bias, True)
     return out.to(x.dtype)
@@ -88,16 +88,11 @@ class _Linear(torch.autograd.Function):
 def _sum_of_outer_products(grad: Tensor, x: Tensor) -> Tensor:
     if grad.device.type != "cpu":
         return grad.t() @ x
-    if grad.dtype == torch.float32 and grad.shape[1] <= NARROW:
-        total = torch.zeros(grad.shape[1], x.shape[1], dtype=torch.float64)
-        for some_grad, some in zip(grad.split(ROWS_IN_DOUBLE), x.split(ROWS_IN_DOUBLE), strict=True):
-            total.addmm_(some_grad.double().t(), some.double())
-        return total
-    at_once = ROWS_AT_ONCE if grad.dtype == torch.float32 else ROWS_AT_ONCE_BF16
-    if len(x) <= at_once:
-        return grad.t() @ x
+    if grad.dtype == torch.bfloat16 and kernels.usable(grad, x) and kernels.is_sparse(grad):
+        return kernels.outer_sum(grad, x.contiguous())[0]
+    exact = torch.float64 if grad.dtype == torch.float64 or grad.shape[1] <= NARROW else torch.float32
+    at_once = ROWS_AT_ONCE if exact == torch.float32 else ROWS_IN_DOUBLE
     total = torch.zeros(grad.shape[1], x.shape[1], dtype=torch.float64)
-    for begin in range(0, len(x), at_once):
-        rows = slice(begin, begin + at_once)
-        total += grad[rows].t() @ x[rows]
+    for some_grad, some in zip(grad.split(at_once), x.split(at_once), strict=True):
+        total += some_grad.to(exact).t() @ some.to(exact)
     return total

@@ -70,14 +70,20 @@ def test_bf16_products_have_float32_sums() -> None:
         assert tensor.grad is not None
         assert tensor.grad.dtype == torch.float32
         assert torch.allclose(tensor.grad, expected, rtol=2**-7)
-    # The sum over the rows is of float32, which no bfloat16 sum would be: that would stop growing at 256.
-    for rows in (5001, 50_001):
-        ones, weight = torch.ones(rows, 1), torch.zeros(1, 1, requires_grad=True)
+    # Of values that bfloat16 holds exactly, the sum over the rows is exact too, which no bfloat16 sum would be.
+    for rows, width in ((5001, 1), (50_001, 1), (5001, 70)):
+        ones, weight = torch.ones(rows, 1), torch.zeros(width, 1, requires_grad=True)
         linear_bf16(ones, weight).sum().backward()
         assert weight.grad is not None
-        assert abs(weight.grad.item() - rows) <= 2**-8 * rows
+        assert weight.grad.tolist() == [[float(rows)]] * width
     linear_bf16(torch.ones(0, 1), weight).sum().backward()
-    assert abs(weight.grad.item() - 50_001) <= 2**-8 * 50_001
+    assert weight.grad.tolist() == [[5001.0]] * 70
+    # Where most of the gradient is zero, too.
+    some, weight = torch.zeros(5001, 70), torch.zeros(70, 1, requires_grad=True)
+    some[::4] = 1.0
+    linear_bf16(torch.ones(5001, 1), weight).backward(some)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [[1251.0]] * 70
 
 
 @pytest.mark.parametrize("function", [linear, linear_bf16])
