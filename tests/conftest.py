@@ -73,3 +73,29 @@ def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
     """Every file and folder below, with what changes when it is written to."""
     found = [folder, *folder.rglob("*")]
     return {str(p): (p.lstat().st_size, p.lstat().st_mtime_ns, p.lstat().st_mode) for p in found}
+
+
+_RECIPE = """
+import torch
+from torch_geometric.data import Data
+from pygsage import Recipe
+
+class Mine(Recipe):
+    num_graphs = 80
+
+    def graphs(self):
+        for number in range(80):
+            n = 3 + number % 4
+            edges = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
+            yield Data(x=torch.randn(n, 5), edge_index=edges, y=torch.tensor([number % 3]))
+"""
+
+
+@pytest.fixture
+def recipe_of_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a recipe of 80 small graphs of three classes; what is made of it goes to the test's folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "code").mkdir()
+    path = tmp_path / "code" / "mine.py"
+    path.write_text(_RECIPE)
+    return str(path)

@@ -25,6 +25,7 @@ from pygsage.nn import kernels
 ROWS_AT_ONCE = 128  # native/layers.h: kRowsOfSum
 NARROW = 64  # columns of a gradient up to which float64 costs next to nothing
 ROWS_IN_DOUBLE = 1024
+ROWS_WIDENED = 2048  # of bfloat16 at once: they stay in a core's cache
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -88,11 +89,15 @@ class _Linear(torch.autograd.Function):
 def _sum_of_outer_products(grad: Tensor, x: Tensor) -> Tensor:
     if grad.device.type != "cpu":
         return grad.t() @ x
+    total = torch.zeros(grad.shape[1], x.shape[1], dtype=torch.float64)
     if grad.dtype == torch.bfloat16 and kernels.usable(grad, x) and kernels.is_sparse(grad):
-        return kernels.outer_sum(grad, x.contiguous())[0]
+        wide_grad, wide = torch.empty(ROWS_WIDENED, grad.shape[1]), torch.empty(ROWS_WIDENED, x.shape[1])
+        for some_grad, some in zip(grad.split(ROWS_WIDENED), x.split(ROWS_WIDENED), strict=True):
+            num = len(some)
+            total += kernels.outer_sum(wide_grad[:num].copy_(some_grad), wide[:num].copy_(some))[0]
+        return total
     exact = torch.float64 if grad.dtype == torch.float64 or grad.shape[1] <= NARROW else torch.float32
     at_once = ROWS_AT_ONCE if exact == torch.float32 else ROWS_IN_DOUBLE
-    total = torch.zeros(grad.shape[1], x.shape[1], dtype=torch.float64)
     for some_grad, some in zip(grad.split(at_once), x.split(at_once), strict=True):
         total += some_grad.to(exact).t() @ some.to(exact)
     return total

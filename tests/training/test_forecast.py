@@ -10,36 +10,12 @@ import pytest
 from pygsage.config import TrainConfig
 from pygsage.training.launch import train
 
-RECIPE = """
-import torch
-from torch_geometric.data import Data
-from pygsage import Recipe
-
-class Mine(Recipe):
-    num_graphs = {num_graphs}
-
-    def graphs(self):
-        for number in range(80):
-            n = 3 + number % 4
-            edges = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
-            yield Data(x=torch.randn(n, 5), edge_index=edges, y=torch.tensor([number % 3]))
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "code").mkdir()
-    path = tmp_path / "code" / "mine.py"
-    path.write_text(RECIPE.format(num_graphs=80))
-    return str(path)
-
 
 def test_a_run_of_many_graphs_is_estimated_says_so_and_notes_what_it_took(
-    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recipe_of_graphs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = {"gpus": "0", "epochs": 1, "hidden": 8, "batch_size": 16, "fanouts": (5, 5), "split": "random:.6/.2/.2"}
-    found = train(TrainConfig(recipe, run_dir=str(tmp_path / "run"), **options))
+    found = train(TrainConfig(recipe_of_graphs, run_dir=str(tmp_path / "run"), **options))
     assert found.estimated_peak_bytes
     assert "memory: In memory: needs" in capsys.readouterr().out
     told = json.loads((tmp_path / "run" / "memory.json").read_text())
@@ -47,7 +23,7 @@ def test_a_run_of_many_graphs_is_estimated_says_so_and_notes_what_it_took(
     for kind in ("estimated", "measured"):
         assert {"read", "process", "train", "evaluate"} <= set(told["of_first_rank"][f"{kind}_bytes"])
     # The store is there now: nothing is made again, from disk, with the same result.
-    again = train(TrainConfig(recipe, run_dir=str(tmp_path / "disk"), storage="disk", **options))
+    again = train(TrainConfig(recipe_of_graphs, run_dir=str(tmp_path / "disk"), storage="disk", **options))
     assert "memory: On disk, as --storage says" in capsys.readouterr().out
     told = json.loads((tmp_path / "disk" / "memory.json").read_text())
     assert told["storage"] == "disk"
