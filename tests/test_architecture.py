@@ -26,6 +26,20 @@ ORDER = (
     ("cli",),
 )
 RANK = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
+# The same inside the largest room.
+DATA_ORDER = (
+    ("names", "foreign", "recipe", "ogb_package"),
+    ("files",),
+    ("one_graph",),
+    ("store",),
+    ("many_graphs",),
+    ("sources",),
+    ("sampled",),
+    ("storage", "memory"),
+    ("open",),
+    ("open_many",),
+)
+DATA_RANK = {room: number for number, rooms in enumerate(DATA_ORDER) for room in rooms}
 STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "launched", "memory")
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in RANK)
 
@@ -59,6 +73,20 @@ def test_imports_go_one_way(path: Path) -> None:
         if parts[0] == "pygsage" and len(parts) > 1 and parts[1] in RANK:
             there = parts[1]
             assert RANK[there] < RANK[here] or there == here, f"{path.name} ({here}) imports {module}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in MODULES if _room(p) == "data" and p != ROOT / "data" / "__init__.py"],
+    ids=lambda path: path.stem,
+)
+def test_imports_go_one_way_in_data(path: Path) -> None:
+    here = path.relative_to(ROOT).with_suffix("").parts[1]
+    for module, _ in _imports(path):
+        parts = module.split(".")
+        if parts[:2] == ["pygsage", "data"] and len(parts) > 2:
+            there = parts[2]
+            assert DATA_RANK[there] < DATA_RANK[here] or there == here, f"{path.name} ({here}) imports {module}"
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if _room(p) in STANDARD_LIBRARY_ONLY], ids=lambda path: path.stem)

@@ -38,8 +38,8 @@ def _convert(config: ConvertConfig) -> dict[str, Any]:
     with _source(config) as source:
         if source is None:
             return _save_graph(config, out)
-        from pygsage.data.convert import to_on_disk_dataset
-        from pygsage.data.store import open_manifest
+        from pygsage.data.store.column_store import open_manifest
+        from pygsage.data.store.convert import to_on_disk_dataset
 
         with _progress(config, _count(source)) as progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # they are among the notes
@@ -62,11 +62,11 @@ def _convert(config: ConvertConfig) -> dict[str, Any]:
 @contextmanager
 def _source(config: ConvertConfig) -> Iterator[Any]:
     """The dataset of many graphs that is named, or None for one graph."""
-    from pygsage.data.store import is_store
+    from pygsage.data.store.column_store import is_store
 
     text = os.path.expanduser(config.dataset)
     if os.path.isdir(text) and is_store(text):
-        from pygsage.data.on_disk import OnDiskGraphs
+        from pygsage.data.store.on_disk import OnDiskGraphs
 
         yield OnDiskGraphs(text)
         return
@@ -100,8 +100,8 @@ def _source(config: ConvertConfig) -> Iterator[Any]:
 
 
 def _save_graph(config: ConvertConfig, out: Path) -> dict[str, Any]:
-    from pygsage.data.graph_build import build_graph
     from pygsage.data.names import parse_reference
+    from pygsage.data.one_graph.build import build_graph
     from pygsage.data.open import read_source
     from pygsage.data.storage import check_build, fingerprint_of
     from pygsage.errors import ConfigError

@@ -16,8 +16,8 @@ from pygsage.errors import RunError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pygsage.data.graph import Graph
-    from pygsage.data.graph_set import GraphSet
+    from pygsage.data.many_graphs.graph_set import GraphSet
+    from pygsage.data.one_graph.graph import Graph
 
 _MOST_CLASSES = 40  # lines of the table; --json has every class
 
@@ -96,9 +96,9 @@ def describe_store(folder: Path, verify: bool) -> dict[str, Any]:
     Raises:
         DatasetError: when it is damaged or another's.
     """
-    from pygsage.data.database import open_database
-    from pygsage.data.schema import label
-    from pygsage.data.store import open_manifest
+    from pygsage.data.store.column_store import open_manifest
+    from pygsage.data.store.database import open_database
+    from pygsage.data.store.schema import label
 
     manifest = open_manifest(folder)
     database = open_database(folder)
@@ -152,8 +152,8 @@ def describe_folder(folder: Path, verify: bool = False) -> dict[str, Any]:
     Raises:
         DatasetError: when it is damaged or another's.
     """
-    from pygsage.data.graph import Graph
-    from pygsage.data.store import is_store
+    from pygsage.data.one_graph.graph import Graph
+    from pygsage.data.store.column_store import is_store
 
     if is_store(folder):
         return describe_store(folder, verify)
@@ -170,7 +170,7 @@ def describe_dataset(config: InfoConfig) -> dict[str, Any]:
     """
     from contextlib import ExitStack
 
-    from pygsage.data.graph_set import GraphSet
+    from pygsage.data.many_graphs.graph_set import GraphSet
     from pygsage.data.open_many import open_data
 
     wanted = TrainConfig(

@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
-from pygsage.data.graph_build import build_graph
 from pygsage.data.names import parse_reference
-from pygsage.data.prepare import prepare_graph, with_splits
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.build import build_graph
+from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.prepare import prepare_graph, with_splits
+from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.take import raw_from_data
 from pygsage.data.storage import GIVEN, Storage, fingerprint_of, is_current, one_builder
-from pygsage.data.take import raw_from_data
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.peak import PeakMemory
 

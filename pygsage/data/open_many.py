@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
-from pygsage.data.graph_door import check_graphs, label_is_by_node
-from pygsage.data.graph_reader import GraphReader
-from pygsage.data.graph_set import GraphSet
-from pygsage.data.join import join_graphs
-from pygsage.data.made_store import open_made
+from pygsage.data.many_graphs.door import check_graphs, label_is_by_node
+from pygsage.data.many_graphs.graph_set import GraphSet
+from pygsage.data.many_graphs.join import join_graphs
+from pygsage.data.many_graphs.made_store import open_made
+from pygsage.data.many_graphs.reader import GraphReader
+from pygsage.data.many_graphs.recipe_store import inputs_of, recipe_store
 from pygsage.data.names import Reference, parse_reference
+from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.take import ManyGraphs
 from pygsage.data.open import GIVEN, graph_from_data, open_graph
-from pygsage.data.raw import RawGraph
-from pygsage.data.recipe_dataset import choose_storage
-from pygsage.data.recipe_store import inputs_of, recipe_store
 from pygsage.data.storage import Storage
-from pygsage.data.take import ManyGraphs
+from pygsage.data.store.recipe_dataset import choose_storage
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.peak import PeakMemory
 
@@ -101,7 +101,7 @@ class _Opening:
         from torch_geometric.data import Dataset
         from torch_geometric.data.data import BaseData
 
-        from pygsage.data.stored import StoredGraphs
+        from pygsage.data.store.stored import StoredGraphs
 
         config = self.config
         listed = isinstance(dataset, (list, tuple)) and all(isinstance(item, BaseData) for item in dataset)

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from pygsage.data.names import Reference
-from pygsage.data.raw import shape_of_raw
+from pygsage.data.one_graph.raw import shape_of_raw
+from pygsage.data.one_graph.take import ManyGraphs
 from pygsage.data.sources.recipe import open_recipe, read_recipe
-from pygsage.data.take import ManyGraphs
 from pygsage.errors import DatasetError
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape, shape_from_sample
 

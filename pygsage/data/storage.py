@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 from pygsage import native
 from pygsage.config import TrainConfig
-from pygsage.data.arrays import MANIFEST, read_manifest
-from pygsage.data.graph import FORMAT, VERSION
+from pygsage.data.files.arrays import MANIFEST, read_manifest
+from pygsage.data.many_graphs.recipe_store import is_made, recipe_store
 from pygsage.data.names import Reference, parse_reference, short_name
-from pygsage.data.raw import RawGraph, shape_of_raw
-from pygsage.data.recipe_store import is_made, recipe_store
+from pygsage.data.one_graph.graph import FORMAT, VERSION
+from pygsage.data.one_graph.raw import RawGraph, shape_of_raw
+from pygsage.data.one_graph.take import ManyGraphs
 from pygsage.data.sampled import shape_of_many
 from pygsage.data.sources.recipe import read_recipe
-from pygsage.data.take import ManyGraphs
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.memory.answer import MemoryAnswer, answer
 from pygsage.memory.decide import DISK_SHARE, size_text

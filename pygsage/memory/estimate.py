@@ -25,11 +25,11 @@ CUDA_BYTES = (
 DISTRIBUTED_BYTES = 8 << 20  # gloo and its threads
 LAUNCHER_BYTES = 300 << 20  # the process that starts several ranks and waits; not a rank
 GRAPH_OBJECT_BYTES = 2_200  # of Python and tensor objects a `Data` with three tensors, PyG 2.8.1
-SCRATCH_VALUES = 1 << 22  # data/checks.py: values that are checked at once
+SCRATCH_VALUES = 1 << 22  # data/one_graph/checks.py: values that are checked at once
 LIBRARY_BYTES = 16 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
 BUILD_BYTES = 256 << 20  # RAM for sorting the edges of one graph that is built on disk
-BLOCK_BYTES = 40 << 20  # data/external.py: a block of edges while it is dealt out
-EDGE_BYTES_TO_SORT = (36, 64)  # data/external.py: RAM an edge; with --undirected
+BLOCK_BYTES = 40 << 20  # data/one_graph/external.py: a block of edges while it is dealt out
+EDGE_BYTES_TO_SORT = (36, 64)  # data/one_graph/external.py: RAM an edge; with --undirected
 LOADER_BYTES_PER_EDGE = 16  # a stock NeighborLoader's own CSC
 
 
@@ -267,7 +267,7 @@ def _one_mapped(shape: DatasetShape) -> list[Row]:
 
 
 def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> list[Row]:
-    """Built file by file, as data/graph_build.py does, and mapped."""
+    """Built file by file, as data/one_graph/build.py does, and mapped."""
     n, f, e, e2 = shape.num_nodes, shape.num_features, shape.num_edges, edges_in_use(shape, training)
     index = 4 if n < 2**31 else 8
     y_ours = (8 if shape.y_columns == 1 else 4) * n * shape.y_columns

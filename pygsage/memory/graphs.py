@@ -13,8 +13,8 @@ from pygsage.memory.step import graph_forward_bytes, graph_step_bytes
 if TYPE_CHECKING:
     from pygsage.memory.training import Training
 
-WRITER_BYTES = 12 << 20  # data/column_sink.py: what waits to be written, twice
-CHECKED_VALUES = 1 << 19  # data/graph_checks.py
+WRITER_BYTES = 12 << 20  # data/store/column_sink.py: what waits to be written, twice
+CHECKED_VALUES = 1 << 19  # data/store/checks.py
 TEXT_VALUES = 1 << 22  # data/sources/csv_gz.py
 ROWS_AT_ONCE = 1 << 16  # training/graphs.py: nodes and edges of the graphs that are evaluated at a time
 ROW_OBJECT_BYTES = 700  # of a label read from a database, with its tensor

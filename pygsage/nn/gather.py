@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pygsage.data.feature_rows import FeatureRows
+from pygsage.data.one_graph.feature_rows import FeatureRows
 from pygsage.nn.join import aggregate
 from pygsage.nn.needed import edges_of
 from pygsage.sampling.features import joined_features

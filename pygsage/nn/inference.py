@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pygsage.data.feature_rows import ColdRows, FeatureRows
+from pygsage.data.one_graph.feature_rows import ColdRows, FeatureRows
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.native.memory import prefer_huge_pages, release_buffers
 from pygsage.nn.gather import Gather

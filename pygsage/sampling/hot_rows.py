@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.sampler import NumNeighbors
 
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.machine import read_machine
 from pygsage.sampling.arguments import refuse_both, refuse_options, seeds_of
@@ -104,7 +104,7 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         if isinstance(data, Graph):
             raise DatasetError(
                 "NeighborLoader was given a Graph, of which PyG's loaders take no rows.",
-                "Save it and pass open_stores(folder), from pygsage.data.mapped.",
+                "Save it and pass open_stores(folder), from pygsage.data.one_graph.mapped.",
             )
         sampler = neighbor_sampler or NeighborSampler(data, num_neighbors, seed)
         if isinstance(data, Data) and sampler.num_nodes != data.num_nodes:

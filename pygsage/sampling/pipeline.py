@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from pygsage.data.feature_rows import FeatureRows, rows_of
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.feature_rows import FeatureRows, rows_of
+from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.features import joined_features
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.sample import Block

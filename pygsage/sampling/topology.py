@@ -13,10 +13,10 @@ from torch import Tensor
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
 
-from pygsage.data.csc import build_csc
-from pygsage.data.graph import Graph
-from pygsage.data.hetero import build_relation, checked_edge_index, count_nodes, edges_of
-from pygsage.data.mapped import MappedGraphStore
+from pygsage.data.one_graph.csc import build_csc
+from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.hetero import build_relation, checked_edge_index, count_nodes, edges_of
+from pygsage.data.one_graph.mapped import MappedGraphStore
 from pygsage.errors import DatasetError
 from pygsage.sampling.sample import EdgeType
 

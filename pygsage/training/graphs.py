@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph_set import GraphInputs, GraphSet
+from pygsage.data.many_graphs.graph_set import GraphInputs, GraphSet
 from pygsage.distributed import World
 from pygsage.native.memory import release_buffers
 from pygsage.nn.readout import GraphClassifier

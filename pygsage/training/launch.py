@@ -10,10 +10,10 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from pygsage.config import TrainConfig
+from pygsage.data.files.scratch import scratch_folder
 from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
 from pygsage.data.open_many import not_a_dataset
-from pygsage.data.scratch import scratch_folder
 from pygsage.data.storage import choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from pygsage import native
 from pygsage.config import TrainConfig
-from pygsage.data.feature_rows import CachedRows, FeatureRows, rows_of
-from pygsage.data.fetch import load
-from pygsage.data.graph import Graph
+from pygsage.data.files.fetch import load
+from pygsage.data.one_graph.feature_rows import CachedRows, FeatureRows, rows_of
+from pygsage.data.one_graph.graph import Graph
 from pygsage.distributed import World
 from pygsage.memory.decide import size_text
 from pygsage.native.memory import prefer_huge_pages

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pygsage.config import TrainConfig
-from pygsage.data.arrays import read_manifest
-from pygsage.data.graph import FORMAT as GRAPH_FORMAT
-from pygsage.data.graph import VERSION as GRAPH_VERSION
-from pygsage.data.graph import Graph
-from pygsage.data.graph_set import FORMAT, VERSION, GraphSet
+from pygsage.data.files.arrays import read_manifest
+from pygsage.data.many_graphs.graph_set import FORMAT, VERSION, GraphSet
+from pygsage.data.one_graph.graph import FORMAT as GRAPH_FORMAT
+from pygsage.data.one_graph.graph import VERSION as GRAPH_VERSION
+from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.prepare import with_splits
 from pygsage.data.open_many import open_data
-from pygsage.data.prepare import with_splits
 from pygsage.data.storage import Storage
 from pygsage.memory.peak import PeakMemory
 from pygsage.training.graphs import GraphProblem

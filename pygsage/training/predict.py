@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pygsage.config import Split, TrainConfig
-from pygsage.data.scratch import scratch_folder
+from pygsage.data.files.scratch import scratch_folder
 from pygsage.data.storage import choose_storage
 from pygsage.distributed import World
 from pygsage.errors import DatasetError, RunError

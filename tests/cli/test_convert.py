@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pygsage.cli.main import main
-from pygsage.data.graph import Graph
-from pygsage.data.on_disk import OnDiskGraphs
+from pygsage.data.one_graph.graph import Graph
+from pygsage.data.store.on_disk import OnDiskGraphs
 
 RECIPE = """
 import torch

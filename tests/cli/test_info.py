@@ -17,8 +17,8 @@ from torch_geometric.data import Data
 from pygsage.cli.info import run
 from pygsage.cli.main import main
 from pygsage.config import TrainConfig
-from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.open import open_graph
+from pygsage.data.store.convert import to_on_disk_dataset
 from pygsage.errors import ConfigError, DatasetError, RunError
 from pygsage.training.launch import train
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.raw import RawGraph
 
 
 @pytest.fixture

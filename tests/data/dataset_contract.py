@@ -18,8 +18,8 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Constant
 
-from pygsage.data.convert import to_on_disk_dataset
-from pygsage.data.stored import StoredGraphs
+from pygsage.data.store.convert import to_on_disk_dataset
+from pygsage.data.store.stored import StoredGraphs
 from pygsage.errors import DatasetError
 
 

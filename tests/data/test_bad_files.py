@@ -18,7 +18,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.errors import DatasetError
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.data.open import graph_from_data, open_graph
 
 Arrays = dict[str, Any]

@@ -15,7 +15,7 @@ from torch_geometric.io import read_npz as read_gnn_benchmark
 from torch_geometric.utils import add_remaining_self_loops, to_undirected
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.data.open import graph_from_data, open_graph, read_source
 from pygsage.errors import ConfigError, DatasetError
 

@@ -12,7 +12,7 @@ import torch
 
 from pygsage.cli.main import main
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.memory.peak import PeakMemory, undroppable_bytes
 

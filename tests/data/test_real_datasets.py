@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader
 from torch_geometric.data import Batch, HeteroData, InMemoryDataset
 
-from pygsage.data.convert import to_on_disk_dataset
-from pygsage.data.in_memory import InMemoryGraphs
-from pygsage.data.on_disk import OnDiskGraphs
+from pygsage.data.store.convert import to_on_disk_dataset
+from pygsage.data.store.in_memory import InMemoryGraphs
+from pygsage.data.store.on_disk import OnDiskGraphs
 from tests.data.dataset_contract import ReadingContract, assert_same, assert_same_batch
 from tests.data.real_datasets import REAL, nations_by_split, twitch_country
 

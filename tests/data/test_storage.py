@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
 from pygsage.data.names import parse_reference
+from pygsage.data.one_graph.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.data.storage import Storage, check_build, choose_storage, fingerprint_of, is_current, store_folder
 from pygsage.errors import ConfigError, DatasetError, EnvironmentLimitError

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
 from pygsage.data.names import parse_reference
+from pygsage.data.one_graph.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.data.sources.recipe import open_recipe
 from pygsage.errors import DatasetError

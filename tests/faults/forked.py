@@ -121,6 +121,8 @@ class _Forked:
                 setattr(owner, name, real)
             sys.argv[:] = ["child", *argv[3:]]
             _end(lambda: import_module("pygsage.training.child").main(), self.inject, int(env["RANK"]))
+        while os.getpgid(self.pid) != self.pid:  # a real Popen, too, returns when the session is there
+            os.sched_yield()
 
     def poll(self) -> int | None:
         if self.returncode is None:

@@ -79,7 +79,7 @@ def test_c009_building_the_csc_is_in_the_estimate_with_its_factor() -> None:
 
 MEASURE_CSC = """
 import threading, torch
-from pygsage.data.csc import build_csc
+from pygsage.data.one_graph.csc import build_csc
 from pygsage.native import core
 from pygsage.memory.evaluation import evaluate_nodes
 from pygsage.memory.estimate import csc_factor

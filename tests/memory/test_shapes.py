@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.errors import DatasetError
 from pygsage.memory.known import KNOWN, find_known
 from pygsage.memory.shapes import shape_from_numbers, shape_from_sample, shape_of

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from pygsage.data.feature_rows import ColdRows
+from pygsage.data.one_graph.feature_rows import ColdRows
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.needed import needed_rows
 from pygsage.nn.sage import GraphSAGE

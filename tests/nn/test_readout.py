@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import global_add_pool, global_max_pool, global_mean_pool
 
-from pygsage.data.csc import build_csc
+from pygsage.data.one_graph.csc import build_csc
 from pygsage.errors import ConfigError
 from pygsage.nn.readout import CategoryEmbedding, GraphClassifier, read_out
 

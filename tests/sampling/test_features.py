@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pygsage import native
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.nn.join import join
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.features import joined_features

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pygsage.data.feature_rows import CachedRows, ColdRows, FeatureRows, ResidentRows
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.feature_rows import CachedRows, ColdRows, FeatureRows, ResidentRows
+from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.hot_rows import _highest, hot_rows
 from pygsage.sampling.pipeline import NodeBatches
 from pygsage.sampling.sampler import NeighborSampler

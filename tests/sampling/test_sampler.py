@@ -15,8 +15,8 @@ from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.utils import trim_to_layer
 
 from pygsage import ConfigError, DatasetError, NeighborSampler
-from pygsage.data.csc import build_csc
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.csc import build_csc
+from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.keys import stream_of
 
 

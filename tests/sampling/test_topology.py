@@ -12,7 +12,7 @@ from torch_geometric.loader import LinkNeighborLoader, NeighborLoader
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 from pygsage import DatasetError, NeighborSampler
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.topology import HeteroEdges, read_edges
 
 Hetero = Callable[..., HeteroData]

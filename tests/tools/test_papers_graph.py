@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.errors import DatasetError
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "bench" / "papers_graph.py"

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.training.losses import Loss, build_loss
 
 NAN = float("nan")

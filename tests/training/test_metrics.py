@@ -21,7 +21,7 @@ from sklearn.metrics import (
 )
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.errors import ConfigError
 from pygsage.sampling.shard import share_of
 from pygsage.training.metrics import (

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import pygsage
-from pygsage.data.fetch import read_cold, read_rows
+from pygsage.data.files.fetch import read_cold, read_rows
 
 CHUNK = 1 << 16
 

@@ -22,8 +22,8 @@ import torch
 from graph_store import Collated, hardware
 from torch_geometric.data import Data
 
-from pygsage.data.convert import to_on_disk_dataset
 from pygsage.data.recipe import Recipe
+from pygsage.data.store.convert import to_on_disk_dataset
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
 from torch_geometric.loader import DataLoader
 
 import pygsage
-from pygsage.data.convert import to_on_disk_dataset
-from pygsage.data.in_memory import InMemoryGraphs
+from pygsage.data.store.convert import to_on_disk_dataset
+from pygsage.data.store.in_memory import InMemoryGraphs
 
 NODES, EDGES, FEATURES = 30, 64, 16
 

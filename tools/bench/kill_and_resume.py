@@ -24,7 +24,7 @@ import torch
 
 from pygsage import DatasetError, OnDiskGraphs
 from pygsage.cli import main as cli
-from pygsage.data import store_writer
+from pygsage.data.store import writer as store_writer
 
 ROOT = Path(__file__).parents[2]
 

@@ -182,7 +182,7 @@ def peak_of_build(folder: Path, args: Any) -> dict[str, Any]:
     """The most that sorting 20 M edges takes beside what the process holds before, with a budget of 256 MiB."""
     import torch
 
-    from pygsage.data.external import ListedEdges, write_csc
+    from pygsage.data.one_graph.external import ListedEdges, write_csc
     from pygsage.memory.peak import PeakMemory, undroppable_bytes
 
     num_edges, num_nodes, budget = 20_000_000, 2_000_000, 256 << 20

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from pygsage.data.arrays import MANIFEST, write_manifest
-from pygsage.data.graph import manifest_of
+from pygsage.data.files.arrays import MANIFEST, write_manifest
+from pygsage.data.one_graph.graph import manifest_of
 
 NODES, EDGES, FEATURES, CLASSES = 111_059_956, 1_615_685_872, 128, 172
 SPLITS = {"train": 1_207_179, "val": 125_265, "test": 214_338}

@@ -22,7 +22,7 @@ import torch
 from memory_cap import GIB, under_cap
 
 import pygsage
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.hot_rows import hot_rows
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler

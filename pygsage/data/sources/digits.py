@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pygsage.data.raw import RawGraph
-from pygsage.data.splits import random_splits
+from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.splits import random_splits
 
 _NUM_NEIGHBORS = 10
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from pygsage.data.splits import random_splits
+from pygsage.data.one_graph.splits import random_splits
 
 SIDE = 8
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pygsage.data.graph import Graph
 from pygsage.data.names import Reference
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.raw import RawGraph
 from pygsage.errors import DatasetError
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pygsage.data.names import Reference
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.take import SPLIT_KEYS, raw_from_mapping
 from pygsage.data.sources.npz_members import made, read_member
-from pygsage.data.take import SPLIT_KEYS, raw_from_mapping
 from pygsage.errors import DatasetError
 
 _NEEDED = ("x", "edge_index", "y")

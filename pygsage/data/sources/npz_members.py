@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from pygsage.data.arrays import new_array
+from pygsage.data.files.arrays import new_array
 
 _CHUNK_BYTES = 1 << 24
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member: then its name and extra field, whose lengths these are

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pygsage.data.foreign import sentence
 from pygsage.data.names import Reference
 from pygsage.data.ogb_package import OgbEntry, ogb_entry
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.raw import RawGraph
 from pygsage.data.sources.csv_gz import read_pieces, read_table
 from pygsage.data.sources.download import download, extract, made_folder
-from pygsage.data.sources.foreign import sentence
 from pygsage.data.sources.npz import to_tensor
 from pygsage.data.sources.npz_members import made, read_member
 from pygsage.errors import DatasetError

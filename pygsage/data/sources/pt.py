@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from pygsage.data.foreign import quiet, sentence
 from pygsage.data.names import Reference
-from pygsage.data.raw import RawGraph
-from pygsage.data.sources.foreign import quiet, sentence
-from pygsage.data.take import raw_from_data, raw_from_mapping
+from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.take import raw_from_data, raw_from_mapping
 from pygsage.errors import DatasetError
 
 _EXPECTED = "expected a PyG Data, or a dict of tensors with x, edge_index and y"

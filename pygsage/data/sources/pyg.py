@@ -17,11 +17,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from pygsage.data.foreign import fixed_seed, quiet, sentence
 from pygsage.data.names import Reference, class_with
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.take import ManyGraphs, raw_from_data
 from pygsage.data.sources.download import made_folder
-from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
-from pygsage.data.take import ManyGraphs, raw_from_data
 from pygsage.errors import DatasetError, PygsageError
 from pygsage.memory.disk import full_disk
 

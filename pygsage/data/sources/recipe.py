@@ -16,11 +16,11 @@ from typing import Any
 
 from torch import Tensor
 
+from pygsage.data.foreign import fixed_seed, quiet, sentence
 from pygsage.data.names import Reference
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.take import ManyGraphs, raw_from_data
 from pygsage.data.recipe import Recipe
-from pygsage.data.sources.foreign import fixed_seed, quiet, sentence
-from pygsage.data.take import ManyGraphs, raw_from_data
 from pygsage.errors import DatasetError, PygsageError
 
 _MODULE = "pygsage_recipe"

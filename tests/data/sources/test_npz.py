@@ -13,7 +13,7 @@ import scipy.sparse
 import torch
 
 from pygsage.data.names import parse_reference
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.raw import RawGraph
 from pygsage.data.sources.npz import read_npz
 from pygsage.errors import DatasetError
 

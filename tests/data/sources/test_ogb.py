@@ -24,11 +24,11 @@ import pytest
 import torch
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
 from pygsage.data.names import dataset_defaults, parse_reference
 from pygsage.data.ogb_package import _no_look_for_updates
+from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.raw import RawGraph
 from pygsage.data.open import open_graph
-from pygsage.data.raw import RawGraph
 from pygsage.data.sources.ogb import read_ogb
 from pygsage.errors import DatasetError
 from pygsage.training.launch import train

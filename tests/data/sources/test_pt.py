@@ -16,8 +16,8 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from pygsage.config import TrainConfig
 from pygsage.data.names import parse_reference
+from pygsage.data.one_graph.raw import RawGraph
 from pygsage.data.open import open_graph
-from pygsage.data.raw import RawGraph
 from pygsage.data.sources.pt import read_pt
 from pygsage.errors import DatasetError
 

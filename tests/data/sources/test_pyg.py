@@ -20,7 +20,7 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import NormalizeFeatures
 
 from pygsage.data.names import parse_reference
-from pygsage.data.raw import RawGraph
+from pygsage.data.one_graph.raw import RawGraph
 from pygsage.data.sources.pyg import read_pyg
 from pygsage.errors import DatasetError
 

@@ -12,8 +12,8 @@ import torch
 
 from pygsage.config import TrainConfig
 from pygsage.data.names import parse_reference
+from pygsage.data.one_graph.raw import RawGraph
 from pygsage.data.open import open_graph
-from pygsage.data.raw import RawGraph
 from pygsage.data.sources.recipe import read_recipe
 from pygsage.errors import DatasetError
 

@@ -17,8 +17,8 @@ import torch
 from torch_geometric.data import Data
 
 from pygsage.config import TrainConfig
-from pygsage.data.graph_set import Changes, Features, GraphSet
-from pygsage.data.ragged import pointers
+from pygsage.data.files.ragged import pointers
+from pygsage.data.many_graphs.graph_set import Changes, Features, GraphSet
 from pygsage.distributed import World
 from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler

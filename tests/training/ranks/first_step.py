@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 
 from pygsage.config import TrainConfig
-from pygsage.data.csc import build_csc
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.csc import build_csc
+from pygsage.data.one_graph.graph import Graph
 from pygsage.distributed import World
 from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler

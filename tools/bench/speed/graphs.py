@@ -2,8 +2,8 @@
 
     python tools/bench/speed/graphs.py arxiv products --out /tmp/pygsage-speed
 
-Each becomes a folder that `pygsage.data.graph.Graph.open` maps and whose `.npy` files any other library can read:
-`indptr`, `indices` (in-neighbours; as the graph is symmetric also the out-neighbours), `x`, `y`, `split/train`. A
+Each becomes a folder that `pygsage.data.one_graph.graph.Graph.open` maps and whose `.npy` files any other library can
+read: `indptr`, `indices` (in-neighbours; as the graph is symmetric also the out-neighbours), `x`, `y`, `split/train`. A
 Chung-Lu graph: the ends of an edge are drawn by weights that follow a power law; loops and duplicates are thrown away.
 `products` takes about two minutes, 5 GB of RAM and 3 GB of disk.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 
 
 @dataclass(frozen=True)

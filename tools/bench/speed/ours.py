@@ -12,7 +12,7 @@ import torch
 
 import pygsage
 from pygsage.config import TrainConfig
-from pygsage.data.graph import Graph
+from pygsage.data.one_graph.graph import Graph
 from pygsage.distributed import World
 from pygsage.native.memory import prefer_huge_pages
 from pygsage.sampling.pipeline import NodeBatches

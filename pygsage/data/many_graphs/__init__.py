@@ -1,0 +1,1 @@
+"""Many graphs, checked and ready to train on."""

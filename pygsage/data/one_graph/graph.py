@@ -1,0 +1,250 @@
+"""One graph, checked and ready: in-neighbours (CSC), features, labels, splits; and its folder of `.npy` files."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pygsage.data.files.arrays import (
+    MANIFEST,
+    damaged,
+    map_array,
+    read_manifest,
+    verify_array,
+    write_array,
+    write_folder,
+    write_manifest,
+)
+from pygsage.data.one_graph.raw import SPLITS
+from pygsage.memory.hot import is_cold
+from pygsage.memory.machine import read_machine
+from pygsage.native import core
+
+FORMAT = "pygsage-graph"
+VERSION = 1
+TASKS = ("classes", "multilabel", "regression")
+_DTYPES = {
+    "indptr": ("int64",),
+    "indices": ("int32", "int64"),
+    "edge_id": ("int64",),
+    "x": ("float32", "float16"),
+    "y": ("int64", "float32"),
+}
+_NODE_ID = {"node_id": ("int64",)}
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A large graph for node classification, on the CPU, in RAM or mapped from a folder.
+
+    Args:
+        name: The dataset as the user named it.
+        indptr: int64 `[N + 1]`; the in-neighbours of node v are `indices[indptr[v]:indptr[v + 1]]`.
+        indices: int32, or int64 from 2**31 nodes on, `[E]`.
+        edge_id: int64 `[E]`: each edge's position in the user's list; -1 for edges that an option added.
+        x: float32 `[N, F]`, finite; or float16, if it was built on disk from such: rows are widened when gathered.
+        y: int64 `[N]`, classes from 0, -1 where there is no label; for other tasks float32 `[N, C]`, NaN where a
+            label is missing: 0 or 1 for `multilabel`, numbers for `regression`.
+        splits: int64 node ids under those of `train`, `val`, `test` that exist.
+        num_classes: The highest label plus one; 0 when the labels are no classes.
+        notes: Lines worth telling the user.
+        task: `classes`, `multilabel` or `regression`.
+        node_id: int64 `[N]`: the user's own id of each node, if `--relabel` gave them numbers; else None.
+
+    A graph that was opened from a folder is pickled as that folder's path, with its splits if those are others.
+    """
+
+    name: str
+    indptr: Tensor
+    indices: Tensor
+    edge_id: Tensor
+    x: Tensor
+    y: Tensor
+    splits: dict[str, Tensor]
+    num_classes: int
+    notes: tuple[str, ...] = ()
+    task: str = "classes"
+    node_id: Tensor | None = None
+    folder: Path | None = field(default=None, init=False, repr=False)  # init=False: a changed copy has no folder
+    is_split_anew: bool = field(default=False, init=False, repr=False)
+    is_cold: bool = field(default=False, init=False, repr=False)  # mapped, and too large for the page cache
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, isolated ones included."""
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges."""
+        return self.indices.size(0)
+
+    @property
+    def num_features(self) -> int:
+        """Number of features a node."""
+        return self.x.size(1)
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of a model's output: the classes, or the columns of `y`."""
+        return self.num_classes if self.task == "classes" else self.y.size(1)
+
+    def arrays(self) -> dict[str, Tensor]:
+        """Every array by the name it has in a folder: `x`, …, `split/train`, …."""
+        own = {name: getattr(self, name) for name in (*_DTYPES, *_NODE_ID) if getattr(self, name) is not None}
+        return own | {f"split/{name}": ids for name, ids in self.splits.items()}
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the graph to a folder that is new or empty: all of it, or nothing.
+
+        Written beside the folder under another name, synced, renamed. Costs no copy in RAM.
+
+        Raises:
+            DatasetError: when the folder holds something already, or cannot be written.
+        """
+        write_folder(folder, self._write)
+
+    def _write(self, folder: Path) -> None:
+        (folder / "split").mkdir()
+        described = {name: write_array(folder, name, tensor.numpy()) for name, tensor in self.arrays().items()}
+        write_manifest(folder, manifest_of(self.name, self.num_classes, self.task, self.notes, described))
+
+    @staticmethod
+    def open(folder: str | Path) -> Graph:
+        """Maps the arrays of a folder that `save` wrote, copy-on-write: nothing is read until it is used.
+
+        Raises:
+            DatasetError: when the folder is missing, incomplete, truncated, or not one of ours.
+        """
+        folder = Path(folder).absolute()
+        manifest = read_manifest(folder, {FORMAT: VERSION})
+        try:
+            arrays = dict(_map_arrays(folder, manifest["arrays"]))
+            splits = {name: arrays.pop(f"split/{name}") for name in SPLITS if f"split/{name}" in arrays}
+            graph = Graph(
+                name=str(manifest["name"]),
+                splits=splits,
+                num_classes=int(manifest["num_classes"]),
+                notes=tuple(map(str, manifest["notes"])),
+                task=str(manifest.get("task", "classes")),
+                **arrays,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            raise damaged(folder, f"{type(error).__name__}: {error}") from None
+        _check_lengths(folder, graph)
+        object.__setattr__(graph, "folder", folder)
+        object.__setattr__(graph, "is_cold", _read_at_random(graph))
+        return graph
+
+    @staticmethod
+    def verify(folder: str | Path) -> None:
+        """Opens a folder, and compares every byte with its checksum; reads all of it once.
+
+        Raises:
+            DatasetError: when a byte is not as it was written, or the folder cannot be opened.
+        """
+        folder = Path(folder).absolute()
+        Graph.open(folder)
+        manifest = read_manifest(folder, {FORMAT: VERSION})
+        try:
+            if manifest["crc32"] != _checksum(manifest):
+                raise ValueError(f"{MANIFEST} is not what was written")
+            for name, told in manifest["arrays"].items():
+                verify_array(folder, name, told)
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise damaged(folder, f"{error}") from None
+
+    def split_anew(self, splits: dict[str, Tensor], notes: Iterable[str]) -> Graph:
+        """The same graph, in its folder if it has one, with other splits than those there."""
+        changed = replace(self, splits=splits, notes=tuple(notes))
+        for name, value in (("folder", self.folder), ("is_split_anew", True), ("is_cold", self.is_cold)):
+            object.__setattr__(changed, name, value)
+        return changed
+
+    def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
+        if self.folder is not None and self.is_split_anew:
+            return _open_split_anew, (self.folder, self.splits, self.notes)
+        if self.folder is not None:
+            return Graph.open, (self.folder,)
+        arrays = (self.indptr, self.indices, self.edge_id, self.x, self.y)
+        return Graph, (self.name, *arrays, self.splits, self.num_classes, self.notes, self.task, self.node_id)
+
+
+def _read_at_random(graph: Graph) -> bool:
+    """Whether features are too large for the page cache; edges, where they are, are then not read around each node."""
+    if core is None:
+        return False
+    available = read_machine().memory_available_bytes
+    if available is None or not is_cold(graph.x.nbytes, available):
+        return False
+    if graph.indices.nbytes > available // 4:
+        core.at_random(graph.indices.reshape(1, -1).numpy())
+    return True
+
+
+def _open_split_anew(folder: Path, splits: dict[str, Tensor], notes: tuple[str, ...]) -> Graph:
+    return Graph.open(folder).split_anew(splits, notes)
+
+
+def manifest_of(
+    name: str, num_classes: int, task: str, notes: Iterable[str], arrays: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """The manifest of a graph's folder.
+
+    Args:
+        arrays: What `write_array` told of each.
+        more: Further entries, such as the fingerprint of what it was made from.
+    """
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": name,
+        "num_classes": num_classes,
+        "task": task,
+        "notes": list(notes),
+        "arrays": arrays,
+        **more,
+    }
+    return {**manifest, "crc32": _checksum(manifest)}
+
+
+def _checksum(manifest: dict[str, Any]) -> int:
+    told = {key: value for key, value in manifest.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+
+
+def _map_arrays(folder: Path, described: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    allowed = _DTYPES | _NODE_ID | {f"split/{name}": ("int64",) for name in SPLITS}
+    for name in _DTYPES:
+        if name not in described:
+            raise ValueError(f"{MANIFEST} names no {name}")
+    for name, told in described.items():
+        # The names are ours to know: a manifest must not lead to other files.
+        if name not in allowed:
+            raise ValueError(f"{MANIFEST} names the file {told['file']!r} for {name!r}")
+        yield name, map_array(folder, name, told, allowed[name])
+
+
+def _check_lengths(folder: Path, graph: Graph) -> None:
+    num_nodes, num_edges = len(graph.y), len(graph.indices)
+    good = (
+        graph.x.dim() == 2
+        and all(array.dim() == 1 for name, array in graph.arrays().items() if name not in ("x", "y"))
+        and graph.task in TASKS
+        and (graph.y.dtype, graph.y.dim()) == ((torch.int64, 1) if graph.task == "classes" else (torch.float32, 2))
+        and len(graph.x) == num_nodes
+        and len(graph.indptr) == num_nodes + 1
+        and len(graph.edge_id) == num_edges
+        and (graph.node_id is None or len(graph.node_id) == num_nodes)
+        and int(graph.indptr[0]) == 0
+        and int(graph.indptr[-1]) == num_edges
+    )
+    if not good:
+        raise damaged(folder, "the lengths of its arrays do not agree")
