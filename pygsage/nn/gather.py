@@ -91,11 +91,11 @@ class Gather:
             edge = int(indptr[begin])
             end = max(begin + 1, int(torch.searchsorted(indptr, edge + at_once, right=True)) - 1)
             ids, places = torch.unique(indices[edge : int(indptr[end])], return_inverse=True)
-            rows, offsets = self.rows(x, ids.to(torch.int64))[:, :width], indptr[begin : end + 1] - edge
+            rows, offsets = self.rows(x, ids.to(torch.int64)), indptr[begin : end + 1] - edge
             if x.device.type == "cpu":
                 found[begin:end] = sum_up(rows, offsets, places, aggr, width)
             else:
-                found[begin:end] = aggregate(rows.to(wide), offsets, places, aggr)
+                found[begin:end] = aggregate(rows[:, :width].to(wide), offsets, places, aggr)
             begin = end
         return found
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+from pygsage.data.one_graph.feature_rows import ColdRows
 from pygsage.distributed import World
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.nn.inference import layerwise_inference
@@ -74,17 +75,28 @@ def full_batch(model: GraphSAGE, x: Tensor, indptr: Tensor, indices: Tensor) -> 
     num_layers=st.integers(1, 4),
     edge_budget=st.sampled_from([1, 3, 10, 1000]),
     double=st.booleans(),
+    cold=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_c124_equals_the_full_batch_forward(
-    num_nodes: int, most: int, aggr: str, norm: str, num_layers: int, edge_budget: int, double: bool, seed: int
+    tmp_path_factory: pytest.TempPathFactory,
+    num_nodes: int,
+    most: int,
+    aggr: str,
+    norm: str,
+    num_layers: int,
+    edge_budget: int,
+    double: bool,
+    cold: bool,
+    seed: int,
 ) -> None:
     dtype, tolerance = (torch.float64, 1e-12) if double else (torch.float32, 1e-5)
     torch.manual_seed(seed)
     indptr, indices = random_graph(num_nodes, most, seed)
     model = GraphSAGE(5, 8, num_layers, 3, aggr=aggr, norm=norm).to(dtype)
     x = torch.randn(num_nodes, 5, dtype=dtype)
-    found = layerwise_inference(model, x, indptr, indices, edge_budget=edge_budget)
+    on_disk = {"features": ColdRows(x), "scratch": tmp_path_factory.mktemp("scratch")} if cold else {}
+    found = layerwise_inference(model, x, indptr, indices, edge_budget=edge_budget, **on_disk)
     expected = full_batch(model, x, indptr, indices)
     assert found.dtype == dtype
     assert found.shape == (num_nodes, 3)
