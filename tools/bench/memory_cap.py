@@ -299,9 +299,18 @@ def maps_of(pid: int) -> str:
 
 
 def pss_of(pid: int) -> int:
-    """Its proportional set size: shared pages are split among those that map them."""
-    rollup = _text(pid, "smaps_rollup")
-    return sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+    """Its proportional set size: shared pages are split among those that map them.
+
+    Libraries are left out: what they count for depends on what else runs on the machine and maps them as well.
+    """
+    found, counts = 0, True
+    for line in _text(pid, "smaps").splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):  # the head of a mapping: addresses, rights, …, and the file if there is one
+            counts = len(words) < 6 or ".so" not in words[5]
+        elif words[0] == "Pss:" and counts:
+            found += int(words[1]) * 1024
+    return found
 
 
 def _text(pid: int, name: str) -> str:
