@@ -38,6 +38,6 @@ def run(argv: Sequence[str]) -> int:
     if config.json:
         print(json.dumps({"output": str(output), "shape": list(scores.shape), "dtype": str(scores.dtype)}))
     elif not config.quiet:
-        what = "embeddings" if config.embeddings else "class scores"
+        what = "embeddings" if config.embeddings else "scores"
         print(f"{what}, {len(scores):,} rows ({config.split}), in {output}: {scores.dtype} {list(scores.shape)}")
     return 0

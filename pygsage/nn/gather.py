@@ -34,12 +34,16 @@ class Gather:
 
     def joined(self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor) -> Tensor:
         """The aggregate of the in-neighbours of some rows beside the rows: [n, 2 F], float32 for float16."""
-        if x.device.type == "cpu" and self.features is None and isinstance(some, slice):
-            edge, edge_end = int(indptr[some.start]), int(indptr[some.stop])
-            if edge_end - edge <= self.edge_budget:
-                own, offsets = torch.arange(some.start, some.stop), indptr[some.start : some.stop + 1] - edge
-                threads = torch.get_num_threads()
-                return joined_features(x, own, offsets, indices[edge:edge_end], self.aggr, num_threads=threads)
+        if x.device.type == "cpu" and self.features is None:
+            threads = torch.get_num_threads()
+            if isinstance(some, slice):
+                edge, edge_end = int(indptr[some.start]), int(indptr[some.stop])
+                if edge_end - edge <= self.edge_budget:
+                    own, offsets = torch.arange(some.start, some.stop), indptr[some.start : some.stop + 1] - edge
+                    return joined_features(x, own, offsets, indices[edge:edge_end], self.aggr, num_threads=threads)
+            elif len(some) > 1:
+                offsets, ids = next(edges_of(indptr, indices, some))
+                return joined_features(x, some, offsets, ids, self.aggr, num_threads=threads)
         neighbours = self.aggregate(x, indptr, indices, some)
         return torch.cat([neighbours, self.rows(x, some).to(neighbours.dtype)], 1)
 

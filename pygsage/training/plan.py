@@ -54,7 +54,11 @@ def plan(config: TrainConfig, problem: Problem, num_procs: int, global_batch_siz
         f"model: {about.model}, hidden {config.hidden}, "
         f"dropout {config.dropout:g}; Adam, lr {config.lr:g}, weight decay {config.weight_decay:g}{schedule}",
         f"task: {data.task} ({'as the labels are' if config.task == 'auto' else 'as told'}); loss: {loss}; "
-        f"the best epoch has the {'lowest' if metric in LOWER_IS_BETTER else 'highest'} validation {metric}",
+        + (
+            f"the best epoch has the {'lowest' if metric in LOWER_IS_BETTER else 'highest'} validation {metric}"
+            if config.eval_every and "val" in data.splits
+            else "nothing is validated: the last weights are kept"
+        ),
         f"{config.epochs} epoch{_s(config.epochs)} of {steps} step{_s(steps)}; {about.neighbours}; "
         f"{batch} {seeds} a step over {num_procs} process{'es' if num_procs > 1 else ''}; "
         f"{about.sampler}{'; ' if about.sampler else ''}seed {config.seed}",

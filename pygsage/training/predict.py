@@ -58,6 +58,11 @@ def predict(
     # It evaluates, whether or not the run did: that says whether layers go to the disk.
     how = {"offline": offline, "trust_pickle": trust_pickle, "eval_every": 1}
     config = TrainConfig().with_values({**values, **moved, **how}, str(path / "config.yaml"))
+    if not (path / "best.pt").exists():
+        raise RunError(
+            f"'{run}' has no weights yet: it ended before any were kept.",
+            f"Go on with: pygsage train --run-dir {run} --resume",
+        )
     best = load_checkpoint(path / "best.pt", BEST_KEYS)
     with ExitStack() as stack:
         storage = choose_storage(config, 1, refuse=False) if data is None else None

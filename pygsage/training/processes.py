@@ -170,6 +170,11 @@ def record_failure(error: BaseException) -> bool:
     return tell_launcher({"failure": failure})
 
 
+def tell_what_to_do_after(advice: str) -> None:
+    """Gives the launcher, where there is one, what it advises when a rank is killed from now on."""
+    tell_launcher({"after": advice})
+
+
 def hand_back(value: Any) -> None:
     """Gives the launcher what `run_ranks` returns as its value: what JSON can hold, from one rank."""
     if has_launcher() and not tell_launcher({"value": value}):
@@ -347,6 +352,8 @@ def _environment(
 
 def _raise_first_failure(ranks: list[_Rank], stopped: bool) -> None:
     """Raises the cause: the earliest failure that is not the loss of a peer, else the earliest of those."""
+    told = [message["after"] for rank in ranks for message in rank.inbox.messages if "after" in message]
+    after = told[-1] if told else ""
     causes: list[tuple[float, int, PygsageError]] = []
     losses: list[tuple[float, int, PygsageError]] = []
     for rank in ranks:
@@ -355,7 +362,7 @@ def _raise_first_failure(ranks: list[_Rank], stopped: bool) -> None:
             among = losses if record["kind"] == "peer" else causes
             among.append((record["time"], rank.number, _error_of(record)))
         elif rank.failed() and not rank.killed_by_us and not (stopped and rank.status == -signal.SIGTERM):
-            causes.append((rank.alive_at, rank.number, _silent_end(rank)))
+            causes.append((rank.alive_at, rank.number, _silent_end(rank, after)))
     if stopped:
         losses = []  # a rank that was stopped while it was still starting leaves its peers without one
     for among in (causes, losses):
@@ -374,7 +381,7 @@ def _error_of(record: dict[str, Any]) -> PygsageError:
     return RankFailedError(found, record["advice"], record["rank"], record["trace"])
 
 
-def _silent_end(rank: _Rank) -> RankFailedError:
+def _silent_end(rank: _Rank, after: str) -> RankFailedError:
     status = rank.status or 0
     if status > 0:
         found, advice = f"rank {rank.number} ended with status {status} and gave no reason.", "See its output above."
@@ -384,7 +391,8 @@ def _silent_end(rank: _Rank) -> RankFailedError:
     except ValueError:  # a real-time signal
         name = ""
     found = f"rank {rank.number} was killed by signal {-status}{name}."
-    return RankFailedError(found, _HINTS.get(signal.Signals(-status), "") if name else "", rank.number)
+    hint = _HINTS.get(signal.Signals(-status), "") if name else ""
+    return RankFailedError(found, f"{hint} {after}".strip(), rank.number)
 
 
 def _status_of(error: BaseException) -> int:

@@ -28,6 +28,7 @@ from pygsage.training.losses import build_loss
 from pygsage.training.opening import Opened, open_problem, problem_in
 from pygsage.training.plan import check_options, plan
 from pygsage.training.problem import Problem
+from pygsage.training.processes import tell_what_to_do_after
 from pygsage.training.report import Report
 from pygsage.training.result import TrainResult
 from pygsage.training.run import BEST_KEYS, Run, fresh_scratch
@@ -72,6 +73,9 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             if node_id is not None:
                 _save_node_ids(run.path / "node_id.npy", node_id)
         path = Path(world.broadcast(str(run.path) if run else ""))
+        go_on = f"Go on with: pygsage train --run-dir {path} --resume"
+        if world.is_main:
+            tell_what_to_do_after(go_on)
         scratch = None
         on_disk = storage is not None and storage.kind == "disk" and not storage.is_of_graphs
         if world.local_size > 1 or on_disk:
@@ -85,8 +89,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         try:
             trainer.fit()
         except Stopped as stopped:
-            advice = f"Go on with: pygsage train --run-dir {path} --resume"
-            raise Stopped(stopped.found, advice, stopped.exit_status) from None
+            raise Stopped(stopped.found, go_on, stopped.exit_status) from None
         done = trainer.progress
         val, test = dict(done.val), {}
         if "test" in problem.data.splits and config.eval_every:

@@ -13,7 +13,7 @@ class TrainResult:
     Attributes:
         run_dir: Where the run lies.
         epochs: Epochs completed.
-        best_epoch: The epoch (from 1) whose weights were kept; None when nothing was evaluated.
+        best_epoch: The epoch (from 1) whose weights were kept; None: the last, none was evaluated.
         val: Scores of those weights on the validation nodes; empty without any.
         test: Likewise on the test nodes.
         seconds: Wall time of this job, data loading included.
@@ -42,5 +42,9 @@ class TrainResult:
         """The last line a run prints: the test score and where the run lies."""
         score = f"test {self.metric} {self.test[self.metric]:.4f}" if self.test else "no test split"
         if self.val:
-            score += f" at epoch {self.best_epoch} (best on validation: {self.val[self.metric]:.4f})"
+            score += (
+                f" with the last weights (validation: {self.val[self.metric]:.4f})"
+                if self.best_epoch is None
+                else f" at epoch {self.best_epoch} (best on validation: {self.val[self.metric]:.4f})"
+            )
         return f"{score}; the run is in {self.run_dir}"

@@ -48,6 +48,7 @@ if RANK == 0:
 """
     said = train("--checkpoint-every-s", "0", inject=inject).refused(status=1)
     assert "rank 0 was killed by signal 9" in said
+    assert "Go on with: pygsage train --run-dir run --resume" in said
     train("--resume").succeeded()
     assert outcome(tmp_path / "run") == unbroken(2)
 

@@ -224,6 +224,8 @@ def test_a_run_that_max_steps_has_ended_goes_on_as_if_unbroken(small: str, tmp_p
         assert result.best_epoch == (2 if limit >= 10 else None)
         assert result.val
         assert result.test
+        if limit < 5:
+            assert " with the last weights (validation: " in result.sentence()
         partial = [line for line in _told(run) if line.get("partial")]
         assert [line["event"] for line in partial] == (["epoch", "val"] if limit % 5 else [])
         assert [line["epoch"] for line in partial] == [limit // 5 + 1] * len(partial)
@@ -258,7 +260,9 @@ def test_patience_and_eval_every(small: str, tmp_path: Path) -> None:
     assert [e["epoch"] for e in _events(tmp_path / "b", "val")] == [2, 4, 5]
 
 
-def test_without_val_or_test_nodes_the_last_weights_are_kept(tmp_path: Path) -> None:
+def test_without_val_or_test_nodes_the_last_weights_are_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.savez(
         tmp_path / "g.npz",
         x=np.ones((8, 2), np.float32),
@@ -266,8 +270,9 @@ def test_without_val_or_test_nodes_the_last_weights_are_kept(tmp_path: Path) -> 
         edge_index=np.array([[0, 1], [1, 0]]),
         train_idx=np.arange(8),
     )
-    result = train(str(tmp_path / "g.npz"), run_dir=str(tmp_path / "r"), **{**SMALL, "epochs": 2})
+    result = train(str(tmp_path / "g.npz"), run_dir=str(tmp_path / "r"), **{**SMALL, "epochs": 2, "quiet": False})
     assert (result.val, result.test, result.best_epoch) == ({}, {}, None)
+    assert "nothing is validated: the last weights are kept" in capsys.readouterr().out
     best = load_checkpoint(tmp_path / "r" / "best.pt")
     assert best["epoch"] == 2
     assert torch.equal(best["model"]["convs.0.lin_l.bias"], _weights(tmp_path / "r")["convs.0.lin_l.bias"])
@@ -398,7 +403,7 @@ def test_predict_refuses_what_is_no_run(small: str, unbroken: Path, tmp_path: Pa
     with pytest.raises(RunError, match="no run directory"):
         predict(tmp_path)
     (tmp_path / "config.yaml").write_text((unbroken / "config.yaml").read_text())
-    with pytest.raises(RunError, match=r"best\.pt"):
+    with pytest.raises(RunError, match=r"has no weights yet: .* --resume"):
         predict(tmp_path)
 
 
