@@ -126,8 +126,11 @@ class TrainConfig:
     undirected: bool = option(False, "add the reverse of every edge")
     self_loops: bool = option(False, "add an edge from each node to itself where there is none")
 
-    sampler: Literal["auto", "native", "reference"] = option(
-        "auto", "native C++ sampler, the plain Python reference (slow), or native where it is built", transient=True
+    sampler: Literal["auto", "native", "reference", "pyg-lib", "torch-sparse"] = option(
+        "auto",
+        "native C++ sampler; the plain Python reference (slow); auto: native where it is built; pyg-lib or torch-sparse, "
+        "if installed, whose draws depend on the number of processes",
+        transient=True,
     )
     sampler_threads: int | None = option(
         None, "threads that prepare batches in each process (default: 1 or 2, by cores)", transient=True

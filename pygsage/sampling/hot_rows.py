@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pygsage.data.one_graph.graph import Graph
-from pygsage.sampling.sampler import NeighborSampler
+from pygsage.sampling.library import StepSampler
 from pygsage.sampling.shard import DistributedSeedSampler
 
 BATCHES = 24
@@ -19,7 +19,7 @@ _MOST = 255
 
 
 def hot_rows(
-    graph: Graph, seeds: Tensor, sampler: NeighborSampler, shards: DistributedSeedSampler, num_rows: int
+    graph: Graph, seeds: Tensor, sampler: StepSampler, shards: DistributedSeedSampler, num_rows: int
 ) -> Tensor:
     """The `num_rows` nodes that are most likely to be in a batch, as bool [N].
 

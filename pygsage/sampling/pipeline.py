@@ -17,8 +17,8 @@ from pygsage.data.one_graph.feature_rows import FeatureRows, rows_of
 from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.features import joined_features
 from pygsage.sampling.keys import stream_of
+from pygsage.sampling.library import StepSampler
 from pygsage.sampling.sample import Block
-from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler, SeedShard
 
 S = TypeVar("S")
@@ -132,7 +132,7 @@ class NodeBatches:
         self,
         graph: Graph,
         seeds: Tensor,
-        sampler: NeighborSampler,
+        sampler: StepSampler,
         seed_weights: Tensor | None = None,
         aggr: str = "mean",
         dtype: torch.dtype | None = None,

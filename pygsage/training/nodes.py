@@ -20,8 +20,8 @@ from pygsage.native.memory import prefer_huge_pages
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.hot_rows import hot_rows
+from pygsage.sampling.library import LIBRARIES, check_sampler, step_sampler
 from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
-from pygsage.sampling.sampler import NeighborSampler, resolve_backend
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.problem import About, Problem, seeded
 
@@ -46,7 +46,7 @@ class NodeProblem(Problem):
 
     def check(self, config: TrainConfig) -> None:
         """Refuses a sampler that is not there."""
-        resolve_backend(config.sampler)
+        check_sampler(config.sampler)
 
     def about(self, config: TrainConfig) -> About:
         """The graph's size, the model, and how neighbours are drawn."""
@@ -54,7 +54,7 @@ class NodeProblem(Problem):
         size = f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features"
         model = f"{len(config.fanouts)} SAGE layers ({config.aggr})"
         fanouts = ",".join(map(str, config.fanouts))
-        return About(size, model, f"fanouts {fanouts}", f"sampler {resolve_backend(config.sampler)}")
+        return About(size, model, f"fanouts {fanouts}", f"sampler {check_sampler(config.sampler)}")
 
     def build_model(self, config: TrainConfig) -> nn.Module:
         """A `GraphSAGE`."""
@@ -64,7 +64,7 @@ class NodeProblem(Problem):
         self, config: TrainConfig, shards: DistributedSeedSampler, seed_weights: Tensor | None, num_threads: int
     ) -> BatchPipeline[Batch]:
         """Sampled neighbourhoods of training nodes."""
-        sampler = NeighborSampler(self.graph, config.fanouts, config.seed, config.sampler)
+        sampler = step_sampler(self.graph, config.fanouts, config.seed, config.sampler)
         graph, dtype = self.graph, torch.bfloat16 if config.precision == "bf16" else None
         if graph.folder is None:  # in RAM, and its rows are read in random order
             for array in (graph.x, graph.indptr, graph.indices):
@@ -135,7 +135,12 @@ def sage(config: TrainConfig, in_channels: int, out_channels: int) -> GraphSAGE:
 
 
 def sampler_note(config: TrainConfig) -> list[str]:
-    """A warning where sampling is slow because the native core is missing."""
+    """A warning where sampling is slow because the native core is missing, and what a library's sampler costs."""
+    if config.sampler in LIBRARIES:
+        return [
+            f"note: {config.sampler} draws from torch's generator: a run repeats on the same number of processes, and "
+            "another number draws other neighbours"
+        ]
     if config.sampler == "auto" and native.core is None:
         return [f"note: without the native sampler ({native.load_error}) sampling is slow: see pygsage doctor"]
     return []
