@@ -25,6 +25,8 @@ class Arrays:
         self.peak_bytes = 0
         self._keeps = keeps
         self._now = 0
+        self._used = 0  # of those that are kept, now and at most
+        self._most_used = 0
         self._free: list[int] = []  # the last used first
 
     def take(self, num_bytes: float, kept: bool = True) -> int:
@@ -35,9 +37,14 @@ class Arrays:
             return -size  # of those that are not kept
         wanted = rounded(size)
         fitting = [free for free in self._free if wanted <= free <= wanted + wanted // 4]
+        size = min(fitting, default=wanted)
+        self._used += size
+        self._most_used = max(self._most_used, self._used)
         if fitting:
-            self._free.remove(min(fitting))
-            return min(fitting)
+            self._free.remove(size)
+            return size
+        while self._free and self._used + sum(self._free) > self._most_used + self._most_used // 4:
+            self._now -= self._free.pop()
         self._add(wanted)
         return wanted
 
@@ -47,6 +54,7 @@ class Arrays:
             if size <= 0:
                 self._now += size
                 continue
+            self._used -= size
             self._free.insert(0, size)
             while len(self._free) > MOST_FREE:
                 self._now -= self._free.pop()
@@ -143,8 +151,8 @@ def graph_step_bytes(
 ) -> int:
     """The most at once in steps on whole graphs, all of whose nodes every layer sees, beside their batches.
 
-    Arrays that were kept for a smaller batch do not serve a larger one, and stay until eight others have taken their
-    places: so steps of unequal sizes are played out.
+    Arrays that were kept for a smaller batch do not serve a larger one, and stay while memory is within 5/4 of the
+    most that was in use: so steps of unequal sizes are played out.
 
     Args:
         mean_nodes, spread: Of a batch; one is far above the mean.

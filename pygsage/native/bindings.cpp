@@ -16,6 +16,7 @@
 #include "bindings.h"
 #include "blocks.h"
 #include "csc.h"
+#include "dispatch.h"
 #include "fetch.h"
 #include "held.h"
 #include "hetero.h"
@@ -89,33 +90,37 @@ nb::list to_list(std::vector<pygsage::Hop>& hops) {
 
 template <typename Index>
 nb::tuple sample(Input<std::int64_t> indptr, Input<Index> indices, Input<std::int64_t> seeds,
-                 std::vector<std::int64_t> fanouts, std::uint64_t stream, bool layered, std::int64_t dense_limit) {
+                 std::vector<std::int64_t> fanouts, std::uint64_t stream, bool layered, std::int64_t dense_limit,
+                 const std::string& isa) {
   if (indptr.size() == 0) throw std::invalid_argument("indptr is empty; expected one element more than nodes");
   const pygsage::Graph<Index> graph{indptr.data(), indices.data(), static_cast<std::int64_t>(indptr.size()) - 1,
                                     static_cast<std::int64_t>(indices.size())};
+  const pygsage::Kernels& kernels = pygsage::kernels(isa);
   pygsage::Sample result;
   {
     nb::gil_scoped_release release;
     // One workspace a thread, not a shared pool: a pool's lock may be held at the moment of a fork.
     thread_local pygsage::Workspace workspace;
-    result = pygsage::sample(workspace, graph, seeds.data(), static_cast<std::int64_t>(seeds.size()), fanouts, stream,
-                             layered, dense_limit);
+    result = pygsage::sample(kernels, workspace, graph, seeds.data(), static_cast<std::int64_t>(seeds.size()), fanouts,
+                             stream, layered, dense_limit);
   }
   return nb::make_tuple(to_numpy(std::move(result.nodes)), nb::cast(result.num_nodes), to_list(result.hops));
 }
 
 template <typename Index>
 nb::tuple sample_layers(Input<std::int64_t> indptr, Input<Index> indices, Input<std::int64_t> seeds,
-                        std::vector<std::int64_t> fanouts, std::uint64_t stream, std::int64_t dense_limit) {
+                        std::vector<std::int64_t> fanouts, std::uint64_t stream, std::int64_t dense_limit,
+                        const std::string& isa) {
   if (indptr.size() == 0) throw std::invalid_argument("indptr is empty; expected one element more than nodes");
   const pygsage::Graph<Index> graph{indptr.data(), indices.data(), static_cast<std::int64_t>(indptr.size()) - 1,
                                     static_cast<std::int64_t>(indices.size())};
+  const pygsage::Kernels& kernels = pygsage::kernels(isa);
   pygsage::Layers<Index> result;
   {
     nb::gil_scoped_release release;
     thread_local pygsage::Workspace workspace;
-    result = pygsage::sample_layers(workspace, graph, seeds.data(), static_cast<std::int64_t>(seeds.size()), fanouts,
-                                    stream, dense_limit);
+    result = pygsage::sample_layers(kernels, workspace, graph, seeds.data(), static_cast<std::int64_t>(seeds.size()),
+                                    fanouts, stream, dense_limit);
   }
   nb::list blocks;
   for (auto& block : result.blocks)
@@ -157,11 +162,12 @@ nb::tuple sample_hetero(std::vector<std::int64_t> num_nodes, std::vector<Input<s
   std::vector<pygsage::Seeds> seeds_of_types;
   for (const auto& ids : seeds) seeds_of_types.push_back({ids.data(), static_cast<std::int64_t>(ids.size())});
 
+  const pygsage::Kernels& kernels = pygsage::kernels();
   pygsage::HeteroSample result;
   {
     nb::gil_scoped_release release;
     thread_local pygsage::HeteroWorkspace workspace;
-    result = pygsage::sample_hetero(workspace, relations, num_nodes, seeds_of_types, stream, dense_limit);
+    result = pygsage::sample_hetero(kernels, workspace, relations, num_nodes, seeds_of_types, stream, dense_limit);
   }
   nb::list nodes, hops;
   for (auto& ids : result.nodes) nodes.append(to_numpy(std::move(ids)));
@@ -248,14 +254,15 @@ constexpr const char* kBuildCscDoc =
     "index_dtype: int32 or int64; None takes int32 when the node count allows. Raises ValueError for a bad edge.";
 
 constexpr const char* kSampleDoc =
-    "sample(indptr, indices, seeds, fanouts, stream, layered, dense_limit=2**24) -> (nodes, num_nodes, hops)\n\n"
+    "sample(indptr, indices, seeds, fanouts, stream, layered, dense_limit=2**24, isa='')\n"
+    "-> (nodes, num_nodes, hops)\n\n"
     "Draws neighbourhoods as pygsage.sampling.reference.sample does. indptr, seeds: int64; indices: int32 or int64,\n"
     "all contiguous. hops: a tuple (first_target, indptr, indices, positions) each. Raises ValueError for a seed or\n"
     "a graph out of range. Each calling thread keeps 8 bytes a node of the graph up to dense_limit nodes, and at\n"
-    "most 64 bytes a node of its largest batch above.";
+    "most 64 bytes a node of its largest batch above. isa: one of isas(), by default the first.";
 
 constexpr const char* kSampleLayersDoc =
-    "sample_layers(indptr, indices, seeds, fanouts, stream, dense_limit=2**24)\n"
+    "sample_layers(indptr, indices, seeds, fanouts, stream, dense_limit=2**24, isa='')\n"
     "-> (nodes, num_nodes, blocks, outer_indptr, outer_ids)\n\n"
     "What sample(…, layered=True) draws, for a trainer: nodes are the targets of the last hop, num_nodes how many are\n"
     "known before each hop. blocks: a tuple (indptr, indices int32) for each hop but the last, or one that all are\n"
@@ -291,13 +298,14 @@ NB_MODULE(_core, m) {
   m.def("build_csc", &build_csc, "src"_a.noconvert(), "dst"_a.noconvert(), "num_nodes"_a,
         "index_dtype"_a = nb::none(), kBuildCscDoc);
   m.def("sample", &sample<std::int32_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
-        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleDoc);
+        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "", kSampleDoc);
   m.def("sample", &sample<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
-        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24);
+        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "");
   m.def("sample_layers", &sample_layers<std::int32_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
-        "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24, kSampleLayersDoc);
+        "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "",
+        kSampleLayersDoc);
   m.def("sample_layers", &sample_layers<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
-        "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24);
+        "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "");
   bind_layers(m);
   m.def("at_random", &at_random, "array"_a.noconvert(),
         "Tells the kernel that a mapped array [N, F] is touched in no order, so that it reads no more than that.");

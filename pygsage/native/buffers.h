@@ -4,6 +4,7 @@
 // order, miss the processor's table of pages almost every time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -48,11 +49,20 @@ class Buffers {
     if (best != free_.end()) {
       const Buffer found = *best;
       free_.erase(best);
+      count(found.size);
       return found;
     }
+    // What was kept for other sizes goes before memory grows far beyond what was ever in use.
+    const std::size_t most = std::max(most_used_, used_ + wanted);
+    while (!free_.empty() && used_ + free_bytes() + wanted > most + most / 4) drop_oldest();
     // More than is needed, so that the beginning can be moved to where a huge page begins.
-    void* raw = mmap(nullptr, wanted + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* raw = map(wanted + kHugePage);
+    if (raw == MAP_FAILED) {
+      release();
+      raw = map(wanted + kHugePage);
+    }
     if (raw == MAP_FAILED) throw std::bad_alloc();
+    count(wanted);
     const auto address = reinterpret_cast<std::uintptr_t>(raw);
     const std::uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
     if (begin > address) munmap(raw, begin - address);
@@ -63,12 +73,14 @@ class Buffers {
   }
 
   void give(Buffer buffer) noexcept {
+    used_ -= buffer.size;
     free_.push_front(buffer);
     while (free_.size() > kMostFree) drop_oldest();
   }
 
   void release() noexcept {
     while (!free_.empty()) drop_oldest();
+    most_used_ = used_;
   }
 
   std::size_t free_bytes() const noexcept {
@@ -87,12 +99,22 @@ class Buffers {
     return (size + step - 1) / step * step;
   }
 
+  static void* map(std::size_t size) noexcept {
+    return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+
+  void count(std::size_t taken) noexcept {
+    used_ += taken;
+    most_used_ = std::max(most_used_, used_);
+  }
+
   void drop_oldest() noexcept {
     munmap(free_.back().data, free_.back().size);
     free_.pop_back();
   }
 
   std::list<Buffer> free_;  // the last used first
+  std::size_t used_ = 0, most_used_ = 0;  // bytes, since the last release
 };
 #else
 constexpr bool kHasBuffers = false;

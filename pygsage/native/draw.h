@@ -11,47 +11,18 @@
 
 namespace pygsage {
 
-// Draws `fanout` of the numbers [0, degree), in order. The three ways below give the same draw at different cost.
+// Draws `fanout` of the numbers [0, degree), in order. The ways below, and draw_lanes.h, give the same draw at different cost.
 class Drawer {
  public:
   // Writes base + draw to out[0 .. fanout). Requires 0 <= fanout < degree.
   void draw(std::uint64_t key, std::int64_t degree, std::int64_t fanout, std::int64_t base, std::int64_t* out) {
-    if (fanout <= kFew && degree <= std::numeric_limits<std::uint32_t>::max())
-      draw_few(key, degree, fanout, base, out);
-    else if (degree / 8 <= fanout)
+    if (degree / 8 <= fanout)
       draw_dense(key, degree, fanout, base, out);
     else
       draw_sparse(key, degree, fanout, base, out);
   }
 
  private:
-  static constexpr std::int64_t kFew = 64;
-
-  // O(fanout^2), all in registers and one cache line or two: the fastest for the usual fanouts.
-  // Step i swaps a[i] with a[t_i], t_i >= i, and never looks at a[i] again. So a[t] is still t unless an earlier
-  // step chose t too; then it is what the latest such step moved there.
-  static void draw_few(std::uint64_t key, std::int64_t degree, std::int64_t fanout, std::int64_t base,
-                       std::int64_t* out) {
-    std::uint32_t chosen[kFew];
-    for (std::int64_t j = 0; j < fanout; ++j) {
-      const auto t = static_cast<std::uint32_t>(choice(key, j, degree));
-      unsigned seen = 0;
-      for (std::int64_t i = 0; i < j; ++i) seen |= static_cast<unsigned>(chosen[i] == t);
-      out[j] = base + (seen == 0 ? t : value_at(chosen, j, t));
-      chosen[j] = t;
-    }
-  }
-
-  // What stands at position t after the first `steps` steps.
-  static std::uint32_t value_at(const std::uint32_t* chosen, std::int64_t steps, std::uint32_t t) {
-    for (std::int64_t i = steps - 1; i >= 0; --i) {
-      if (chosen[i] != t) continue;
-      // Step i moved here what stood at position i before it: follow that, among the steps before i.
-      t = static_cast<std::uint32_t>(i);
-    }
-    return t;
-  }
-
   // O(degree): the array of the textbook.
   void draw_dense(std::uint64_t key, std::int64_t degree, std::int64_t fanout, std::int64_t base, std::int64_t* out) {
     if (static_cast<std::int64_t>(array_.size()) < degree) array_.resize(static_cast<std::size_t>(degree));

@@ -61,9 +61,9 @@ inline void check_relation(const Relation& relation, std::size_t num_types, std:
 // hop before reached first. `num_nodes` and `seeds` have an element a node type. Types of more than `dense_limit`
 // nodes are relabelled by hashing.
 // Throws std::invalid_argument for a seed, an indptr or an index out of range, and for a fanout below -1.
-inline HeteroSample sample_hetero(HeteroWorkspace& workspace, const std::vector<Relation>& relations,
-                                  const std::vector<std::int64_t>& num_nodes, const std::vector<Seeds>& seeds,
-                                  std::uint64_t stream, std::int64_t dense_limit) {
+inline HeteroSample sample_hetero(const Kernels& kernels, HeteroWorkspace& workspace,
+                                  const std::vector<Relation>& relations, const std::vector<std::int64_t>& num_nodes,
+                                  const std::vector<Seeds>& seeds, std::uint64_t stream, std::int64_t dense_limit) {
   const std::size_t num_types = num_nodes.size();
   const std::size_t num_hops = relations.empty() ? 0 : relations.front().fanouts.size();
   if (seeds.size() != num_types) throw std::invalid_argument("expected seeds, possibly none, of each node type");
@@ -112,9 +112,8 @@ inline HeteroSample sample_hetero(HeteroWorkspace& workspace, const std::vector<
           [&](const auto& graph) {
             // Used before new nodes are appended, which may move the list that it points into.
             const std::int64_t* targets = result.nodes[relation.target].data() + hop.first_target;
-            detail::locate(graph, targets, num_targets, relation.fanouts[h], workspace.draws.rows, hop);
-            detail::draw_hop(targets, num_targets, relation.fanouts[h], relation_stream(stream, r), workspace.draws,
-                             hop);
+            detail::draw_hop(kernels, graph, targets, num_targets, relation.fanouts[h], relation_stream(stream, r),
+                             workspace.draws, hop);
             detail::gather(graph, hop);
           },
           relation.graph);

@@ -2,6 +2,7 @@
 // PYGSAGE_ISA its name.
 #include "kernels.h"
 
+#include "draw_lanes.h"
 #include "lanes.h"
 #include "random.h"
 
@@ -357,6 +358,7 @@ constexpr Kernels kKernels = {
     &times_weight<Bfloat>,
     &column_sums<float>,
     &column_sums<Bfloat>,
+    &draw,
 };
 
 }  // namespace

@@ -89,6 +89,23 @@ struct ColumnSums {
   float* sums;
 };
 
+// Where a node's neighbours lie.
+struct Place {
+  int64_t begin, degree;
+};
+
+constexpr int64_t kMostFew = 64;  // the largest fanout of a Draws
+
+// The edges that nodes draw: places in the graph's indices, min(degree, fanout) a node, one node after the other.
+struct Draws {
+  uint64_t stream;
+  int64_t fanout;       // 0 .. kMostFew
+  const int64_t* nodes;
+  const Place* places;  // degrees below 2**32
+  int64_t count;
+  int64_t* out;
+};
+
 struct Kernels {
   const char* isa;
   // Each does the targets or rows from `begin` to `end`.
@@ -111,6 +128,7 @@ struct Kernels {
   void (*times_bf16)(const TimesWeight<Bfloat>&, int64_t begin, int64_t end);
   void (*sums_f32)(const ColumnSums<float>&, int64_t begin, int64_t end);
   void (*sums_bf16)(const ColumnSums<Bfloat>&, int64_t begin, int64_t end);
+  void (*draw)(const Draws&);
 };
 
 constexpr int64_t kWidestTimes = 4096;  // the largest m of a TimesWeight

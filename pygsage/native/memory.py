@@ -17,7 +17,8 @@ LEAST_BYTES = 1 << 20  # smaller ones are left to torch
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """`torch.empty` on the CPU, which keeps the memory of large tensors for the next ones of about the same size.
 
-    Costs up to an eighth more than the tensor, and up to eight that are not in use, until `release_buffers`.
+    Costs up to an eighth more than the tensor, and up to eight that are not in use, which together with those that are
+    stay within 5/4 of the most that was in use at once; until `release_buffers`.
     """
     num_bytes = math.prod(shape) * dtype.itemsize
     core: Any = native.core
@@ -36,8 +37,7 @@ def prefer_huge_pages(tensor: Tensor, now: bool = True) -> None:
     """Asks the system to hold a tensor in huge pages, of which random reads miss fewer; changes nothing else.
 
     For memory that is neither mapped from a file nor shared. Costs a copy of it, 2 MiB at a time; without `now`
-    nothing, and
-    only memory that was never written to is concerned.
+    nothing, and only memory that was never written to is concerned.
     """
     if native.core is not None and tensor.numel():
         native.core.prefer_huge_pages(tensor.detach().numpy(), now)

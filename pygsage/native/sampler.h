@@ -1,6 +1,7 @@
 // Draws a batch's neighbourhood hop by hop: a pure function of the graph, the seeds and the stream.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "draw.h"
+#include "kernels.h"
 #include "memory.h"
 #include "random.h"
 #include "relabel.h"
@@ -38,14 +40,16 @@ struct Sample {
 
 // Scratch memory of one thread, kept from batch to batch.
 struct Workspace {
-  struct Row {
-    std::int64_t begin;
-    std::int64_t degree;
-  };
   Drawer drawer;
   DenseTable dense;
   HashTable hash;
-  std::vector<Row> rows;
+  std::vector<Place> places;  // of the targets of a hop
+  // For blocks.h alone.
+  std::vector<std::int64_t> nodes, positions[2], ids_64;
+  std::vector<std::int32_t> ids_32;
+
+  std::vector<std::int64_t>& ids_of(std::int64_t) { return ids_64; }
+  std::vector<std::int32_t>& ids_of(std::int32_t) { return ids_32; }
 };
 
 namespace detail {
@@ -62,46 +66,66 @@ inline void check_id(std::int64_t id, std::int64_t num_nodes, const char* what, 
                                 "; expected a node id from 0 to below " + std::to_string(num_nodes));
 }
 
-inline std::uint32_t next_row(const std::vector<std::int64_t>& nodes) {
-  if (nodes.size() >= std::numeric_limits<std::uint32_t>::max())
+inline void check_rows(std::int64_t count) {
+  if (count >= static_cast<std::int64_t>(std::numeric_limits<std::uint32_t>::max()))
     throw std::length_error("the batch has more than 2**32 - 2 rows; use fewer seeds or smaller fanouts");
+}
+
+inline std::uint32_t next_row(const std::vector<std::int64_t>& nodes) {
+  check_rows(static_cast<std::int64_t>(nodes.size()));
   return static_cast<std::uint32_t>(nodes.size());
 }
 
-// Reads where each target's neighbours lie; fills rows and hop.indptr.
+// Reads where each target's neighbours lie, and where its draws end: `ends` starts with what `ends[0]` holds.
+// Returns the largest degree.
 template <typename Index>
-void locate(const Graph<Index>& graph, const std::int64_t* targets, std::int64_t num_targets, std::int64_t fanout,
-            std::vector<Workspace::Row>& rows, Hop& hop) {
-  rows.resize(static_cast<std::size_t>(num_targets));
-  hop.indptr = Array<std::int64_t>(num_targets + 1);
-  std::int64_t total = 0;
-  hop.indptr[0] = 0;
+std::int64_t locate(const Graph<Index>& graph, const std::int64_t* targets, std::int64_t num_targets,
+                    std::int64_t fanout, std::vector<Place>& places, std::int64_t* ends) {
+  if (static_cast<std::int64_t>(places.size()) < num_targets) places.resize(static_cast<std::size_t>(num_targets));
+  std::int64_t most = 0;
   for (std::int64_t i = 0; i < num_targets; ++i) {
     if (i + kAhead < num_targets) prefetch(&graph.indptr[targets[i + kAhead]]);
-    const std::int64_t v = targets[i];
-    const std::int64_t begin = graph.indptr[v], end = graph.indptr[v + 1];
+    const std::int64_t v = targets[i], begin = graph.indptr[v], end = graph.indptr[v + 1];
     if (begin < 0 || end < begin || end > graph.num_edges)
       throw std::invalid_argument("indptr is damaged: node " + std::to_string(v) + " has the edges from " +
                                   std::to_string(begin) + " to " + std::to_string(end) + " of " +
                                   std::to_string(graph.num_edges));
-    rows[static_cast<std::size_t>(i)] = {begin, end - begin};
-    total += num_drawn(end - begin, fanout);
-    hop.indptr[i + 1] = total;
+    places[static_cast<std::size_t>(i)] = {begin, end - begin};
+    most = std::max(most, end - begin);
+    ends[i + 1] = ends[i] + num_drawn(end - begin, fanout);
   }
+  return most;
 }
 
-// Draws each target's edges; fills hop.positions.
-inline void draw_hop(const std::int64_t* targets, std::int64_t num_targets, std::int64_t fanout,
-                     std::uint64_t stream, Workspace& workspace, Hop& hop) {
-  hop.positions = Array<std::int64_t>(hop.indptr[num_targets]);
-  for (std::int64_t i = 0; i < num_targets; ++i) {
-    const auto [begin, degree] = workspace.rows[static_cast<std::size_t>(i)];
-    std::int64_t* out = hop.positions.data.get() + hop.indptr[i];
+// Writes the edges that some targets draw, places in the graph's indices, one target after the other. `most`: the
+// largest degree among them, or more.
+inline void draw_edges(const Kernels& kernels, Drawer& drawer, const std::int64_t* targets, const Place* places,
+                       std::int64_t count, std::int64_t fanout, std::int64_t most, std::uint64_t stream,
+                       std::int64_t* out) {
+  if (fanout >= 0 && fanout <= kMostFew && most <= std::numeric_limits<std::uint32_t>::max()) {
+    kernels.draw({stream, fanout, targets, places, count, out});
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [begin, degree] = places[i];
     if (fanout < 0 || degree <= fanout)
       for (std::int64_t j = 0; j < degree; ++j) out[j] = begin + j;
     else
-      workspace.drawer.draw(node_key(stream, targets[i]), degree, fanout, begin, out);
+      drawer.draw(node_key(stream, targets[i]), degree, fanout, begin, out);
+    out += num_drawn(degree, fanout);
   }
+}
+
+// Draws the edges of one hop; fills hop.indptr and hop.positions.
+template <typename Index>
+void draw_hop(const Kernels& kernels, const Graph<Index>& graph, const std::int64_t* targets, std::int64_t num_targets,
+              std::int64_t fanout, std::uint64_t stream, Workspace& workspace, Hop& hop) {
+  hop.indptr = Array<std::int64_t>(num_targets + 1);
+  hop.indptr[0] = 0;
+  const std::int64_t most = locate(graph, targets, num_targets, fanout, workspace.places, hop.indptr.data.get());
+  hop.positions = Array<std::int64_t>(hop.indptr[num_targets]);
+  draw_edges(kernels, workspace.drawer, targets, workspace.places.data(), num_targets, fanout, most, stream,
+             hop.positions.data.get());
 }
 
 // Reads the neighbours' global ids; fills hop.indices.
@@ -131,9 +155,9 @@ void relabel(Table& table, std::vector<std::int64_t>& nodes, Hop& hop) {
 }
 
 template <typename Index, typename Table>
-Sample sample_with(Table& table, Workspace& workspace, const Graph<Index>& graph, const std::int64_t* seeds,
-                   std::int64_t num_seeds, const std::vector<std::int64_t>& fanouts, std::uint64_t stream,
-                   bool layered) {
+Sample sample_with(const Kernels& kernels, Table& table, Workspace& workspace, const Graph<Index>& graph,
+                   const std::int64_t* seeds, std::int64_t num_seeds, const std::vector<std::int64_t>& fanouts,
+                   std::uint64_t stream, bool layered) {
   Sample result;
   table.start(graph.num_nodes, num_seeds);
   result.nodes.reserve(static_cast<std::size_t>(num_seeds));
@@ -153,8 +177,7 @@ Sample sample_with(Table& table, Workspace& workspace, const Graph<Index>& graph
     reached_before = static_cast<std::int64_t>(result.nodes.size());
     const std::int64_t* targets = result.nodes.data() + hop.first_target;
     const std::int64_t num_targets = reached_before - hop.first_target;
-    locate(graph, targets, num_targets, fanout, workspace.rows, hop);
-    draw_hop(targets, num_targets, fanout, stream, workspace, hop);
+    draw_hop(kernels, graph, targets, num_targets, fanout, stream, workspace, hop);
     gather(graph, hop);
     relabel(table, result.nodes, hop);
     result.num_nodes.push_back(static_cast<std::int64_t>(result.nodes.size()));
@@ -169,15 +192,15 @@ Sample sample_with(Table& table, Workspace& workspace, const Graph<Index>& graph
 // else those that the hop before reached first. Graphs of more than `dense_limit` nodes are relabelled by hashing.
 // Throws std::invalid_argument for a seed, an indptr or an index out of range, and for a fanout below -1.
 template <typename Index>
-Sample sample(Workspace& workspace, const Graph<Index>& graph, const std::int64_t* seeds, std::int64_t num_seeds,
-              const std::vector<std::int64_t>& fanouts, std::uint64_t stream, bool layered,
+Sample sample(const Kernels& kernels, Workspace& workspace, const Graph<Index>& graph, const std::int64_t* seeds,
+              std::int64_t num_seeds, const std::vector<std::int64_t>& fanouts, std::uint64_t stream, bool layered,
               std::int64_t dense_limit) {
   for (const std::int64_t fanout : fanouts)
     if (fanout < -1)
       throw std::invalid_argument("a fanout is " + std::to_string(fanout) + "; expected -1 for all, or 0 or more");
   if (graph.num_nodes <= dense_limit)
-    return detail::sample_with(workspace.dense, workspace, graph, seeds, num_seeds, fanouts, stream, layered);
-  return detail::sample_with(workspace.hash, workspace, graph, seeds, num_seeds, fanouts, stream, layered);
+    return detail::sample_with(kernels, workspace.dense, workspace, graph, seeds, num_seeds, fanouts, stream, layered);
+  return detail::sample_with(kernels, workspace.hash, workspace, graph, seeds, num_seeds, fanouts, stream, layered);
 }
 
 }  // namespace pygsage

@@ -27,7 +27,8 @@ def sample(
 
     May be called by several threads at once; the interpreter is free meanwhile. `indptr` and `indices` are read where
     they lie, also when they are mapped from a file. Costs O(fanout) for each target. Each thread that calls keeps
-    8 bytes a node of graphs up to 2**24 nodes, and at most 64 bytes a node of its largest batch for larger ones.
+    8 bytes a node of graphs up to 2**24 nodes, and at most 64 bytes a node of its largest batch for larger ones; and
+    16 bytes a node of its largest batch.
 
     Raises:
         EnvironmentLimitError: when the native core was not built.
@@ -43,7 +44,7 @@ def sample(
 def sample_layers(indptr: Tensor, indices: Tensor, seeds: Tensor, fanouts: Sequence[int], stream: int) -> Layers:
     """Draws what a training step needs: the same neighbours as `sample(…, layered=True)`.
 
-    Threads, costs and errors as for `sample`.
+    Threads, costs and errors as for `sample`; keeps at most 16 bytes more for each edge of the hops but the last.
     """
     nodes, num_nodes, drawn, outer_indptr, outer_ids = _core().sample_layers(
         indptr.numpy(), indices.numpy(), seeds.contiguous().numpy(), list(fanouts), stream

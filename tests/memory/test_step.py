@@ -14,15 +14,26 @@ def test_arrays_that_are_dropped_serve_the_next_of_their_size() -> None:
     arrays.give(first)
     arrays.give(arrays.take(9 * MIB))
     assert arrays.peak_bytes == 10 * MIB
-    arrays.take(20 * MIB)  # for this the one that is kept is too small, and stays
-    assert arrays.peak_bytes == 30 * MIB
+    arrays.take(20 * MIB)  # for this the one that is kept is too small, and goes
+    assert arrays.peak_bytes == 20 * MIB
+
+
+def test_what_is_kept_stays_near_what_was_in_use() -> None:
+    arrays = Arrays()
+    for size in range(2, 42, 2):  # each too large for the one before
+        arrays.give(arrays.take(size * MIB))
+    assert 40 * MIB <= arrays.peak_bytes <= 50 * MIB
+    several = [arrays.take(size * MIB) for size in (40, 40, 40)]
+    arrays.give(*several)
+    arrays.take(10 * MIB)  # beside those, as little more is within a quarter
+    assert arrays.peak_bytes == 130 * MIB
 
 
 def test_at_most_eight_are_kept() -> None:
     arrays = Arrays()
-    for size in range(2, 42, 2):  # each too large for the one before
-        arrays.give(arrays.take(size * MIB))
-    assert arrays.peak_bytes <= sum(range(24, 42, 2)) * MIB
+    arrays.give(*[arrays.take(2 * MIB) for _ in range(12)])
+    arrays.take(11 * MIB, kept=False)
+    assert arrays.peak_bytes == (8 * 2 + 11) * MIB
 
 
 def test_small_ones_and_those_of_torch_go_back() -> None:

@@ -51,6 +51,17 @@ def test_few_unused_buffers_are_kept_and_none_after_their_release() -> None:
     assert core.free_buffer_bytes() == 0
 
 
+@needs_buffers
+def test_buffers_that_fit_nothing_go_before_memory_grows() -> None:
+    for megabytes in range(4, 64, 6):  # each too large for those before
+        empty((megabytes << 20,), torch.uint8).zero_()
+        assert core.free_buffer_bytes() <= (megabytes << 20) * 1.5
+    together = [empty((40 << 20,), torch.uint8) for _ in range(3)]
+    each = together[0].untyped_storage().nbytes()
+    del together
+    assert core.free_buffer_bytes() >= 3 * each  # as much as was in use at once is kept
+
+
 def test_small_tensors_and_a_missing_core_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert empty((0, 5), torch.float32).shape == (0, 5)
     assert empty((LEAST_BYTES // 8 - 1,), torch.int64).numel() == LEAST_BYTES // 8 - 1

@@ -20,6 +20,7 @@ from pygsage.sampling.sample import Sample
 
 needs_core = pytest.mark.skipif(not native.available(), reason="the native core is not built")
 core: Any = native_core.core
+ISAS = core.isas() if core is not None else []
 
 # There are some hundreds of p-values here, all of fixed draws: of fair ones, one in a thousand suites has one as small.
 SMALL = 1e-6
@@ -70,8 +71,9 @@ def test_equals_the_reference_element_by_element(
     arguments = (torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(seeds), fanouts, stream, layered)
     expected = flat(reference.sample(*arguments))
     assert flat(native.sample(*arguments)) == expected
-    nodes, num_nodes, hops = core.sample(indptr, indices, seeds, fanouts, stream, layered, dense_limit=dense_limit)
-    assert [nodes.tolist(), num_nodes, [(f, *(a.tolist() for a in rest)) for f, *rest in hops]] == expected
+    for isa in core.isas():
+        nodes, num_nodes, hops = core.sample(indptr, indices, seeds, fanouts, stream, layered, dense_limit, isa)
+        assert [nodes.tolist(), num_nodes, [(f, *(a.tolist() for a in rest)) for f, *rest in hops]] == expected
 
 
 @needs_core
@@ -82,6 +84,48 @@ def test_a_hub_equals_the_reference(degree: int, fanout: int) -> None:
     indptr, indices = torch.tensor([0, degree, degree]), torch.arange(degree, dtype=torch.int32) % 2
     got = native.sample(indptr, indices, torch.tensor([0]), [fanout], 99, layered=False)
     assert got.hops[0].positions.tolist() == reference.draw(mix64(99 ^ 0), degree, fanout)
+
+
+@needs_core
+@pytest.mark.parametrize("isa", ISAS)
+def test_every_set_of_instructions_draws_as_the_reference(isa: str) -> None:
+    degrees = [1, 2, 9, 10, 11, 16, 17, 63, 64, 65, 66, 128, 255, 256, 257, 300, 1000, 70_000]
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    indices = np.zeros(indptr[-1], dtype=np.int32)
+    nodes = np.arange(len(degrees))
+    for fanout in (1, 2, 7, 8, 9, 10, 15, 16, 17, 33, 63, 64, 65):
+        for stream in range(8):
+            positions = core.sample(indptr, indices, nodes, [fanout], stream, False, isa=isa)[2][0][3]
+            expected = [
+                begin + offset
+                for v, (begin, degree) in enumerate(zip(indptr.tolist(), degrees, strict=False))
+                for offset in reference.draw(mix64(stream ^ v), degree, fanout)
+            ]
+            assert positions.tolist() == expected
+
+
+@needs_core
+@pytest.mark.parametrize("fanouts", [[10, 10, 10], [15, 10, 5]])
+def test_layers_of_many_chunks_are_those_of_the_reference(fanouts: list[int]) -> None:
+    rng = np.random.default_rng(3)
+    src, dst = rng.integers(0, 2000, (2, 40_000))
+    dst[rng.random(40_000) < 0.2] = 7
+    indptr, indices = csc(src, dst, 2000, np.int32)
+    seeds = np.concatenate([rng.integers(0, 2000, 30), [7, 7]])
+    arguments = (torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(seeds), fanouts, 5, True)
+    expected = reference.sample(*arguments)
+    last = expected.hops[-1]
+    for isa in core.isas():
+        for dense_limit in (0, 1 << 24):
+            nodes, num_nodes, blocks, ends, ids = core.sample_layers(
+                indptr, indices, seeds, fanouts, 5, dense_limit, isa
+            )
+            assert nodes.tolist() == expected.nodes[: num_nodes[-1]].tolist()
+            assert num_nodes == expected.num_nodes[:-1]
+            assert ends.tolist() == last.indptr.tolist()
+            assert ids.tolist() == expected.nodes[last.indices].tolist()
+            if len(set(fanouts)) > 1:
+                assert [rows.tolist() for _, rows in blocks] == [hop.indices.tolist() for hop in expected.hops[:-1]]
 
 
 @needs_core
