@@ -29,11 +29,12 @@ class ReadPlan:
 
     Attributes:
         held: bool [N]: the rows that are held in RAM.
-        batches_a_pass: For how many batches the others are read at once, in one pass over them; 1: row by row.
+        spare: Room for so many rows besides, into which those are read that several batches miss, in one pass over
+            all that are not held; 0: they are read row by row.
     """
 
     held: Tensor
-    batches_a_pass: int
+    spare: int
 
 
 def plan_reads(
@@ -49,8 +50,8 @@ def plan_reads(
 
     A disk reads whole pages, of 16 rows of 256 bytes, and single ones at a quarter of the speed of a pass at best
     (measured: 250 against 800 MB/s and more). A pass reads all rows that are not held, for as many batches as there
-    is room for; two such groups are under way, one that is read and one that is trained on. Which share of the RAM is
-    best follows from how many rows two other batches miss.
+    is room for; two such groups are under way, one that is read and one that is trained on (`sampling.passes`). Which
+    share of the RAM is best follows from how many rows two other batches miss.
 
     Args:
         packed: Whether the rows that are not held get a file of their own, so that a pass reads no others.
@@ -60,22 +61,25 @@ def plan_reads(
     num_nodes, row_bytes = graph.num_nodes, graph.x.element_size() * graph.num_features
     score = _scores(graph, seeds, sampler, shards)
     if num_rows >= num_nodes:
-        return ReadPlan(torch.ones(num_nodes, dtype=torch.bool), 1)
+        return ReadPlan(torch.ones(num_nodes, dtype=torch.bool), 0)
     reached, sample_bytes = np.zeros(1 << 16, np.int64), 0
     for shard in islice(shards.shards(_EPOCH, max(0, len(shards) - TESTED)), TESTED):
         nodes, blocks = sampler.sample_blocks(seeds[shard.positions], _EPOCH, shard.step)
         reached += np.bincount(score[nodes.numpy()], minlength=1 << 16)
-        sample_bytes = max(sample_bytes, nodes.nbytes + blocks[0].indptr.nbytes + blocks[0].indices.nbytes)
+        inner = sum(block.indices.nbytes for block in blocks[1:])
+        sample_bytes = max(sample_bytes, inner + 24 * blocks[0].num_dst + 4 * len(blocks[0].indices))
     of_score = _histogram(score)
     above = np.concatenate([[0], of_score[::-1].cumsum()])
     missed_above = (reached.sum() - np.concatenate([[0], reached[::-1].cumsum()])) / TESTED
-    best = (row_bytes * 16 * PAGE_COST * max(1.0, np.interp(num_rows, above, missed_above)), num_rows, 1)
+    best = (row_bytes * 16 * PAGE_COST * max(1.0, np.interp(num_rows, above, missed_above)), num_rows, 0)
     for share in SHARES:
         count = int(share * num_rows)
-        each = float(np.interp(count, above, missed_above)) * (row_bytes + 12) + sample_bytes
-        group = min(MOST_BATCHES, len(shards), int((num_rows - count) * row_bytes / (2 * each)))
-        if group > 1:
-            best = min(best, (row_bytes * (num_nodes - count * packed) / group, count, group))
+        missed = float(np.interp(count, above, missed_above))
+        group = (num_rows - count) * row_bytes / (2 * (missed * row_bytes + sample_bytes))
+        if group >= 2:  # a row that a pass has read costs about as much again, until it is in its place
+            cost = row_bytes * ((num_nodes - count * packed) / min(MOST_BATCHES, len(shards), int(group)) + missed)
+            spare = 2 * missed * min(MOST_BATCHES, group)
+            best = min(best, (cost, count, int(spare)))
     return ReadPlan(torch.from_numpy(_highest(score, best[1], of_score)), best[2])
 
 

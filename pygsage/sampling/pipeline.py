@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from pygsage.data.one_graph.feature_rows import Asked, CachedRows, FeatureRows, rows_of
+from pygsage.data.one_graph.feature_rows import FeatureRows, rows_of
 from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.features import joined_features
 from pygsage.sampling.keys import stream_of
@@ -78,7 +77,7 @@ class BatchPipeline(Generic[S]):
         shards: Says which seeds are this rank's in which step.
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
 
-        group: Makes batches in two steps, of which the first is done for several at once; then in the place of `make`.
+        groups: Makes them in the place of `make`, where what several need is read at once.
 
     Cost: up to `num_threads + 1` prepared batches are held at once, and what two groups read.
     """
@@ -88,14 +87,14 @@ class BatchPipeline(Generic[S]):
         make: Callable[[SeedShard, int], S],
         shards: DistributedSeedSampler,
         num_threads: int = 1,
-        group: Grouped[S] | None = None,
+        groups: Groups[S] | None = None,
     ) -> None:
         self._make = make
         self._shards = shards
         self._num_threads = num_threads
-        self._group = group
+        self._groups = groups
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="pygsage-sampler")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="pygsage-reader") if group is not None else None
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="pygsage-reader") if groups is not None else None
 
     def __enter__(self) -> BatchPipeline[S]:
         return self
@@ -117,7 +116,6 @@ class BatchPipeline(Generic[S]):
         try:
             for make in self._made(epoch, first_step):
                 waiting.append(self._threads.submit(make))
-                del make  # what a group has read is as large as the batch
                 if len(waiting) > self._num_threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -125,31 +123,34 @@ class BatchPipeline(Generic[S]):
         finally:
             for future in waiting:
                 future.cancel()
+            wait(waiting)  # none uses any longer what the next epoch's batches are read into
 
     def _made(self, epoch: int, first_step: int) -> Iterator[Callable[[], S]]:
         """What makes each batch; with groups once what it needs was read, while the next group is being read."""
         shards = self._shards.shards(epoch, first_step)
-        if self._group is None or self._reader is None:
+        if self._groups is None or self._reader is None:
             yield from (partial(self._make, shard, epoch) for shard in shards)
             return
-        group, reader = self._group, self._reader
-        pieces = iter(lambda: list(islice(shards, group.size)), [])
-        reading = reader.submit(group.read, next(pieces, []), epoch)
-        while ready := deque(reading.result()):
-            reading = reader.submit(group.read, next(pieces, []), epoch)
-            while ready:
-                yield ready.popleft()  # which is then held nowhere else
+        groups = self._groups.read(shards, epoch)
+        reading: Future[list[Callable[[], S]]] = self._reader.submit(next, groups, [])
+        try:
+            while ready := deque(reading.result()):
+                reading = self._reader.submit(next, groups, [])
+                while ready:
+                    yield ready.popleft()
+        finally:
+            self._groups.stop()
+            wait([reading])
 
 
-class Grouped(Protocol[S]):
-    """Makes batches in two steps."""
+class Groups(Protocol[S]):
+    """Makes batches in two steps, of which the first is done for several at once."""
 
-    @property
-    def size(self) -> int:
-        """Batches a group."""
+    def read(self, shards: Iterator[SeedShard], epoch: int) -> Iterator[list[Callable[[], S]]]:
+        """Reads what the next batches need, and gives what makes each of them; called by one thread, a group ahead."""
 
-    def read(self, shards: list[SeedShard], epoch: int) -> list[Callable[[], S]]:
-        """Reads what the batches of some shards need, and returns what makes each of them; called by one thread."""
+    def stop(self) -> None:
+        """Ends a `read` that waits for batches to be made, which will not be."""
 
 
 class NodeBatches:
@@ -206,7 +207,7 @@ class NodeBatches:
         return Drawn(shard, epoch, seeds, reached, nodes, own, outer, ids, blocks, time.perf_counter() - start)
 
     def join(self, drawn: Drawn, x: Tensor, start: float) -> Batch:
-        """The batch from the rows that it needs; `start`: when gathering them began."""
+        """The batch, from rows that `drawn` numbers; `start`: when gathering them began."""
         shard = drawn.shard
         joined = joined_features(x, drawn.own, drawn.outer, drawn.ids, self._aggr, self._dtype)
         y = self._y[drawn.seeds]
@@ -237,32 +238,6 @@ class Drawn:
     ids: Tensor
     blocks: list[Block]
     sample_s: float
-
-
-class NodeGroups:
-    """Batches of nodes whose rows are read for several at once, in one pass over those that are not in RAM.
-
-    Args:
-        make: Draws and joins them.
-        rows: Read the rows.
-        size: Batches a pass.
-    """
-
-    def __init__(self, make: NodeBatches, rows: CachedRows, size: int) -> None:
-        self.size = size
-        self._make, self._rows = make, rows
-
-    def read(self, shards: list[SeedShard], epoch: int) -> list[Callable[[], Batch]]:
-        """As `Grouped.read`."""
-        drawn = [self._make.draw(shard, epoch) for shard in shards]
-        asked = [self._rows.ask(each.reached) for each in drawn]
-        start = time.perf_counter()
-        self._rows.fetch(asked)
-        read_s = (time.perf_counter() - start) / max(1, len(shards))
-        return [partial(self._join, *each, read_s) for each in zip(drawn, asked, strict=True)]
-
-    def _join(self, drawn: Drawn, asked: Asked, read_s: float) -> Batch:
-        return self._make.join(drawn, self._rows.answer(asked), time.perf_counter() - read_s)
 
 
 def step_weight(shard: SeedShard, seed_weights: Tensor | None) -> float:

@@ -21,7 +21,8 @@ from pygsage.native.memory import prefer_huge_pages
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
 from pygsage.sampling.hot_rows import plan_reads
-from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches, NodeGroups
+from pygsage.sampling.passes import NodeGroups
+from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
 from pygsage.sampling.sampler import NeighborSampler, resolve_backend
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.problem import About, Problem, seeded
@@ -39,7 +40,6 @@ class NodeProblem(Problem):
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._rows: FeatureRows = rows_of(graph)
-        self._batches_a_pass = 1
 
     @property
     def data(self) -> Graph:
@@ -92,12 +92,12 @@ class NodeProblem(Problem):
         graph, train, file = self.graph, self.graph.splits["train"], file_of(self.graph)
         spill = self.spill if file is not None and has_room(self.spill, file.num_bytes) else None
         plan = plan_reads(graph, train, sampler, shards, self.hot_rows, packed=spill is not None)
-        self._batches_a_pass = plan.batches_a_pass
-        rows = CachedRows(graph.x, plan.held, file, spill if plan.batches_a_pass > 1 else None)
+        if not plan.spare:  # row by row: no pass over a file
+            spill = None
+        rows = CachedRows(graph.x, plan.held, file, spill, plan.spare)
         self._rows = rows
         make = NodeBatches(graph, train, sampler, seed_weights, aggr, dtype, rows)
-        group = NodeGroups(make, rows, plan.batches_a_pass) if plan.batches_a_pass > 1 else None
-        return BatchPipeline(make, shards, num_threads, group)
+        return BatchPipeline(make, shards, num_threads, NodeGroups(make, rows) if plan.spare else None)
 
     def ready(self) -> list[str]:
         """How much of the features is held in RAM, where they are read from a file."""
@@ -105,7 +105,7 @@ class NodeProblem(Problem):
             return []
         share = self._rows.num_held / max(1, self.graph.num_nodes)
         told = f"{self._rows.num_held:,} hot rows ({share:.0%}), {size_text(self._rows.num_bytes)} a process"
-        how = f", the others read for {self._batches_a_pass} steps at once" if self._batches_a_pass > 1 else ""
+        how = ", the others read for several steps at once" if self._rows.spare else ""
         return [f"features: read from {self.graph.folder}; in RAM {told}, chosen by sampling batches beforehand{how}"]
 
     def cache_counts(self) -> tuple[int, int]:

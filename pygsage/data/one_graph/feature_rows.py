@@ -18,6 +18,7 @@ from pygsage.data.files.scan import RowFile, drop_cached
 from pygsage.data.one_graph.graph import Graph
 from pygsage.memory.disk import writing_to
 from pygsage.native import core
+from pygsage.native.memory import empty, prefer_huge_pages
 
 _FILL_ROWS = 1 << 18
 
@@ -67,7 +68,7 @@ class ColdRows:
     resident: Tensor | None = None
 
     def __init__(self, x: Tensor) -> None:
-        self._x = x.numpy()
+        self._x, self._dtype = x.numpy(), x.dtype
         if core is not None:
             core.at_random(self._x)
 
@@ -85,9 +86,8 @@ class ColdRows:
 class CachedRows(ColdRows):
     """The same with some rows held in RAM: reads give the same numbers, sooner.
 
-    The others are read one by one (`read`), or for several batches at once, in one pass over all of them (`ask`, then
-    `fetch`, then `answer`): a pass costs less than as many single rows as there are in a few batches, of each of
-    which a disk reads a whole page.
+    The others are read one by one (`read`), or for several batches in one pass over all of them (`find` and `fill`):
+    a pass costs less than as many single rows as there are in a few batches, each of which is a page for a disk.
 
     Args:
         x: `[N, F]`, mapped.
@@ -95,16 +95,20 @@ class CachedRows(ColdRows):
         file: Where `x` is mapped from: it is then read past the page cache.
         spill: A new file for the rows that are not held, so that a pass reads no others. It takes their size of
             the disk, and loses its name at once.
+        spare: Rows besides those that are held for which there is RAM, for the passes.
 
     Costs the rows that are held, which are read here once in the order of the file, and 1.5 bits for each of the N.
     """
 
-    def __init__(self, x: Tensor, held: Tensor, file: RowFile | None = None, spill: Path | None = None) -> None:
+    def __init__(
+        self, x: Tensor, held: Tensor, file: RowFile | None = None, spill: Path | None = None, spare: int = 0
+    ) -> None:
         super().__init__(x)
         self._bits, self._before = _index_of(held.numpy())
-        self.num_held = int(held.sum())
-        self._held = np.empty((self.num_held, self._x.shape[1]), self._x.dtype)
-        self._file, self.is_packed = file, False
+        self.num_held, self.spare = int(held.sum()), spare
+        self._table = large((self.num_held + spare, self._x.shape[1]), self._x.dtype)
+        self._held = self._table[: self.num_held]
+        self._file, self._is_packed = file, False
         if file is None:
             self._fill_from_map(held.numpy())
         elif spill is None:
@@ -116,7 +120,7 @@ class CachedRows(ColdRows):
                 self._fill(file, held.numpy(), packed)
                 os.fsync(packed.fileno())
                 drop_cached(packed.fileno())
-            self.is_packed = True
+            self._is_packed = True
             file.close()
         self._lock, self._hits, self._misses = Lock(), 0, 0
 
@@ -148,39 +152,43 @@ class CachedRows(ColdRows):
     def read(self, ids: Tensor) -> Tensor:
         """As `FeatureRows.read`. Costs a sort of the ids that are not held."""
         wanted = np.ascontiguousarray(ids.numpy())
-        out = np.empty((len(wanted), self._x.shape[1]), self._x.dtype)
-        missed = self._take(wanted, out)
-        read_cold(self._x, wanted[missed], out, missed)
+        found = empty((len(wanted), self._x.shape[1]), self._dtype)
+        missed = self._take(wanted, found.numpy())
+        read_cold(self._x, wanted[missed], found.numpy(), missed)
         self._count(len(wanted), len(missed))
-        return torch.from_numpy(out)
+        return found
 
-    def ask(self, ids: Tensor) -> Asked:
-        """Finds out which rows of int64 ids [n] are not held. Costs a sort of those, and 12 bytes for each."""
-        wanted = ids.numpy()
-        words, shift = self._bits[wanted >> 6], (wanted & 63).astype(np.uint64)
-        missed = np.flatnonzero((words >> shift & np.uint64(1)) == 0)
+    @property
+    def table(self) -> Tensor:
+        """The rows that are held, and after them `spare` others: [n, F]."""
+        return torch.from_numpy(self._table)
+
+    def find(self, ids: Tensor) -> Found:
+        """Where the rows of int64 ids [n] lie in the table, and which do not. Costs a sort of the latter."""
+        wanted = np.ascontiguousarray(ids.numpy())
+        places = np.empty(len(wanted), np.int32)
+        if core is not None:
+            missed = np.empty(len(wanted), np.int64)
+            missed = missed[: core.find_held(self._bits, self._before, wanted, places, missed)]
+        else:
+            is_held = self._is_held(wanted)
+            places[:] = np.where(is_held, self._place(wanted), -1)
+            missed = np.flatnonzero(~is_held)
         numbers = wanted[missed]
-        if self.is_packed:
-            numbers = numbers - self._place(numbers)
+        if self._is_packed:
+            numbers -= self._place(numbers)
         order = np.argsort(numbers, kind="stable")
-        return Asked(ids, missed[order].astype(np.int32), numbers[order])
+        self._count(len(wanted), len(missed))
+        return Found(places, missed[order], numbers[order])
 
-    def fetch(self, asked: Sequence[Asked]) -> None:
-        """Reads what several have asked for, in one pass over the file."""
+    def fill(self, numbers: Sequence[np.ndarray], place: int) -> None:
+        """Reads rows of the file by their `Found.numbers`, in one pass, into the table from a place on."""
         assert self._file is not None
-        for each, rows in zip(asked, self._file.read([each.numbers for each in asked]), strict=True):
-            each.rows = rows
-            each.numbers = _NONE
-
-    def answer(self, asked: Asked) -> Tensor:
-        """The rows [n, F] that were asked for, once they were fetched."""
-        assert asked.rows is not None
-        wanted = np.ascontiguousarray(asked.ids.numpy())
-        out = np.empty((len(wanted), self._x.shape[1]), self._x.dtype)
-        self._take(wanted, out)
-        out[asked.places] = asked.rows
-        self._count(len(wanted), len(asked.places))
-        return torch.from_numpy(out)
+        outs = []
+        for each in numbers:
+            outs.append(self._table[place : place + len(each)])
+            place += len(each)
+        self._file.read(numbers, outs)
 
     def _count(self, wanted: int, missed: int) -> None:
         with self._lock:
@@ -192,10 +200,12 @@ class CachedRows(ColdRows):
         if core is not None:
             missed = np.empty(len(wanted), np.int64)
             return missed[: core.take_held(self._bits, self._before, self._held, wanted, out, missed)]
-        words, shift = self._bits[wanted >> 6], (wanted & 63).astype(np.uint64)
-        is_held = (words >> shift & np.uint64(1)).astype(bool)
+        is_held = self._is_held(wanted)
         out[is_held] = self._held[self._place(wanted)[is_held]]
         return np.flatnonzero(~is_held)
+
+    def _is_held(self, ids: np.ndarray) -> np.ndarray:
+        return np.asarray((self._bits[ids >> 6] >> (ids & 63).astype(np.uint64) & np.uint64(1)).astype(bool))
 
     def _place(self, ids: np.ndarray) -> np.ndarray:
         """How many rows below each are held: where it lies among them, if it does."""
@@ -212,24 +222,26 @@ class CachedRows(ColdRows):
         return found
 
 
-@dataclass
-class Asked:
-    """Rows that a batch needs.
+@dataclass(frozen=True)
+class Found:
+    """Where rows lie that a batch needs.
 
     Attributes:
-        ids: int64 [n].
-        places: Where among them those stand that are not held, int32 [m], in the order of the file.
-        numbers: Which rows of the file those are, int64 [m], ascending; empty when they were fetched.
-        rows: Those rows [m, F].
+        places: Of each in the table, int32 [n]; -1 for those that are not held.
+        missed: Where among them those stand, int64 [m], in the order of the file.
+        numbers: Which rows of the file those are, int64 [m], ascending.
     """
 
-    ids: Tensor
     places: np.ndarray
+    missed: np.ndarray
     numbers: np.ndarray
-    rows: np.ndarray | None = None
 
 
-_NONE = np.empty(0, np.int64)
+def large(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """`numpy.empty` for what is read or written at random: in huge pages, where there are any."""
+    array = np.empty(shape, dtype)
+    prefer_huge_pages(torch.from_numpy(array), now=False)
+    return array
 
 
 def _index_of(held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
