@@ -77,6 +77,14 @@ def reserve(path: Path) -> None:
         raise
 
 
+def has_room(path: Path | None, num_bytes: int) -> bool:
+    """Whether a file can be made there that takes so much, and as much is left for others."""
+    try:
+        return path is not None and shutil.disk_usage(path.parent).free >= 2 * num_bytes
+    except OSError:
+        return False
+
+
 def _cause(error: BaseException) -> OSError | None:
     """torch's writer raises an error of its own where the file's was raised, SQLite one that is no OSError at all."""
     seen: BaseException | None = error

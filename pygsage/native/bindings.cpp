@@ -227,6 +227,19 @@ std::int64_t take_held(Input<std::uint64_t> bits, Input<std::uint32_t> before, R
                             static_cast<std::int64_t>(ids.size()), static_cast<char*>(out.data()), missed.data());
 }
 
+std::int64_t find_held(Input<std::uint64_t> bits, Input<std::uint32_t> before, Input<std::int64_t> ids,
+                       nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> places,
+                       nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> missed) {
+  if (before.size() != bits.size() || missed.size() < ids.size() || places.size() != ids.size())
+    throw std::invalid_argument("before, missed or places is too short");
+  const auto limit = static_cast<std::int64_t>(bits.size()) * 64;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids.data()[i] < 0 || ids.data()[i] >= limit) throw std::out_of_range("id out of range");
+  nb::gil_scoped_release release;
+  return pygsage::find_held({bits.data(), before.data(), nullptr, 0}, ids.data(),
+                            static_cast<std::int64_t>(ids.size()), places.data(), missed.data());
+}
+
 template <typename T>
 void gather_columns(nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu> rows, Input<std::int64_t> begins,
                     Input<std::int64_t> lengths, nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu> out,
@@ -320,6 +333,10 @@ NB_MODULE(_core, m) {
         "out"_a.noconvert(), "missed"_a.noconvert(),
         "Copies the rows of ids [n] int64 that are held to their places in out [n, F]; the places of the others go into\n"
         "missed [n] int64, and their number is returned. bits, before: uint64, uint32 [ceil(N / 64)], as held.h says.");
+  m.def("find_held", &find_held, "bits"_a.noconvert(), "before"_a.noconvert(), "ids"_a.noconvert(),
+        "places"_a.noconvert(), "missed"_a.noconvert(),
+        "The place of each of ids [n] int64 among the rows that are held, or -1, in places [n] int32; where the others\n"
+        "stand goes into missed [n] int64, and their number is returned. bits, before: as take_held.");
   m.def("gather_columns", &gather_columns<std::int64_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),
         "lengths"_a.noconvert(), "out"_a.noconvert(), "shifts"_a, kGatherColumnsDoc);
   m.def("gather_columns", &gather_columns<std::int32_t>, "rows"_a.noconvert(), "begins"_a.noconvert(),

@@ -29,10 +29,13 @@ struct HeldRows {
 
   bool has(std::int64_t id) const noexcept { return bits[id >> 6] >> (id & 63) & 1; }
 
-  const char* row(std::int64_t id) const noexcept {
+  // Rows held below this one: its own place among them, if it is held.
+  std::size_t place(std::int64_t id) const noexcept {
     const std::uint64_t below = bits[id >> 6] & ((std::uint64_t{1} << (id & 63)) - 1);
-    return rows + (before[id >> 6] + static_cast<std::size_t>(count_bits(below))) * row_bytes;
+    return before[id >> 6] + static_cast<std::size_t>(count_bits(below));
   }
+
+  const char* row(std::int64_t id) const noexcept { return rows + place(id) * row_bytes; }
 };
 
 // Copies each row that is held to its place in `out`, and notes the places of the others; returns their number.
@@ -53,6 +56,26 @@ inline std::int64_t take_held(const HeldRows& held, const std::int64_t* ids, std
       std::memcpy(out + static_cast<std::size_t>(i) * held.row_bytes, held.row(ids[i]), held.row_bytes);
     else
       missed[num_missed++] = i;
+  }
+  return num_missed;
+}
+
+// The place of each row among those that are held, or -1; notes where the others stand, and returns their number.
+inline std::int64_t find_held(const HeldRows& held, const std::int64_t* ids, std::int64_t count, std::int32_t* places,
+                              std::int64_t* missed) {
+  constexpr std::int64_t kAhead = 24;
+  std::int64_t num_missed = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      prefetch(held.bits + (ids[i + kAhead] >> 6));
+      prefetch(held.before + (ids[i + kAhead] >> 6));
+    }
+    if (held.has(ids[i])) {
+      places[i] = static_cast<std::int32_t>(held.place(ids[i]));
+    } else {
+      places[i] = -1;
+      missed[num_missed++] = i;
+    }
   }
   return num_missed;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -14,8 +15,72 @@ from pygsage.sampling.shard import DistributedSeedSampler
 
 BATCHES = 24
 EDGE_PIECES, PIECE_EDGES = 32, 1 << 19
+TESTED = 2  # batches by which the use of the RAM is chosen: those that ranked the rows would flatter it
+SHARES = [number / 40 for number in range(40, 9, -1)]  # of the RAM, for rows that are held
+MOST_BATCHES = 64
+PAGE_COST = 4  # bytes of single pages against those of a pass
 _EPOCH = (1 << 63) - 1  # no training comes so far: the batches are others than those that are trained on
 _MOST = 255
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How rows that do not fit in RAM are read.
+
+    Attributes:
+        held: bool [N]: the rows that are held in RAM.
+        spare: Room for so many rows besides, into which those are read that several batches miss, in one pass over
+            all that are not held; 0: they are read row by row.
+    """
+
+    held: Tensor
+    spare: int
+
+
+def plan_reads(
+    graph: Graph,
+    seeds: Tensor,
+    sampler: StepSampler,
+    shards: DistributedSeedSampler,
+    num_rows: int,
+    *,
+    packed: bool,
+) -> ReadPlan:
+    """How to use the RAM of `num_rows` rows: for rows that are held, or for batches that wait for a common pass.
+
+    A disk reads whole pages, of 16 rows of 256 bytes, and single ones at a quarter of the speed of a pass at best
+    (measured: 250 against 800 MB/s and more). A pass reads all rows that are not held, for as many batches as there
+    is room for; two such groups are under way, one that is read and one that is trained on (`sampling.passes`). Which
+    share of the RAM is best follows from how many rows two other batches miss.
+
+    Args:
+        packed: Whether the rows that are not held get a file of their own, so that a pass reads no others.
+
+    The other arguments and costs are those of `hot_rows`.
+    """
+    num_nodes, row_bytes = graph.num_nodes, graph.x.element_size() * graph.num_features
+    score = _scores(graph, seeds, sampler, shards)
+    if num_rows >= num_nodes:
+        return ReadPlan(torch.ones(num_nodes, dtype=torch.bool), 0)
+    reached, sample_bytes = np.zeros(1 << 16, np.int64), 0
+    for shard in islice(shards.shards(_EPOCH, max(0, len(shards) - TESTED)), TESTED):
+        nodes, blocks = sampler.sample_blocks(seeds[shard.positions], _EPOCH, shard.step)
+        reached += np.bincount(score[nodes.numpy()], minlength=1 << 16)
+        inner = sum(block.indices.nbytes for block in blocks[1:])
+        sample_bytes = max(sample_bytes, inner + 24 * blocks[0].num_dst + 4 * len(blocks[0].indices))
+    of_score = _histogram(score)
+    above = np.concatenate([[0], of_score[::-1].cumsum()])
+    missed_above = (reached.sum() - np.concatenate([[0], reached[::-1].cumsum()])) / TESTED
+    best = (row_bytes * 16 * PAGE_COST * max(1.0, np.interp(num_rows, above, missed_above)), num_rows, 0)
+    for share in SHARES:
+        count = int(share * num_rows)
+        missed = float(np.interp(count, above, missed_above))
+        group = (num_rows - count) * row_bytes / (2 * (missed * row_bytes + sample_bytes))
+        if group >= 2:  # a row that a pass has read costs about as much again, until it is in its place
+            cost = row_bytes * ((num_nodes - count * packed) / min(MOST_BATCHES, len(shards), int(group)) + missed)
+            spare = 2 * missed * min(MOST_BATCHES, group)
+            best = min(best, (cost, count, int(spare)))
+    return ReadPlan(torch.from_numpy(_highest(score, best[1], of_score)), best[2])
 
 
 def hot_rows(
@@ -33,9 +98,13 @@ def hot_rows(
 
     Costs the sampling of 24 batches, and 6 bytes a node while it lasts.
     """
+    if num_rows >= graph.num_nodes:
+        return torch.ones(graph.num_nodes, dtype=torch.bool)
+    return torch.from_numpy(_highest(_scores(graph, seeds, sampler, shards), num_rows))
+
+
+def _scores(graph: Graph, seeds: Tensor, sampler: StepSampler, shards: DistributedSeedSampler) -> np.ndarray:
     num_nodes = graph.num_nodes
-    if num_rows >= num_nodes:
-        return torch.ones(num_nodes, dtype=torch.bool)
     score = np.zeros(num_nodes, np.uint16)  # batches in the upper half, edges in the lower
     starts = np.linspace(0, max(0, graph.num_edges - PIECE_EDGES), EDGE_PIECES).astype(np.int64)
     for start in np.unique(starts).tolist():
@@ -44,14 +113,19 @@ def hot_rows(
     for shard in islice(shards.shards(_EPOCH), BATCHES):
         reached, _ = sampler.sample_blocks(seeds[shard.positions], _EPOCH, shard.step)
         score[reached.numpy()] += _MOST + 1
-    return torch.from_numpy(_highest(score, num_rows))
+    return score
 
 
-def _highest(score: np.ndarray, count: int) -> np.ndarray:
-    """The places of the `count` highest, as bool; of those equal to the last of them the first."""
+def _histogram(score: np.ndarray) -> np.ndarray:
     of_score = np.zeros(1 << 16, np.int64)
     for start in range(0, len(score), 1 << 20):
         of_score += np.bincount(score[start : start + (1 << 20)], minlength=1 << 16)
+    return of_score
+
+
+def _highest(score: np.ndarray, count: int, of_score: np.ndarray | None = None) -> np.ndarray:
+    """The places of the `count` highest, as bool; of those equal to the last of them the first."""
+    of_score = _histogram(score) if of_score is None else of_score
     above = of_score[::-1].cumsum()[::-1] - of_score  # how many are higher
     least = int(np.argmax(above < count)) if count else 1 << 16
     chosen = score > least

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -76,16 +77,24 @@ class BatchPipeline(Generic[S]):
         shards: Says which seeds are this rank's in which step.
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
 
-    Cost: up to `num_threads + 1` prepared batches are held at once.
+        groups: Makes them in the place of `make`, where what several need is read at once.
+
+    Cost: up to `num_threads + 1` prepared batches are held at once, and what two groups read.
     """
 
     def __init__(
-        self, make: Callable[[SeedShard, int], S], shards: DistributedSeedSampler, num_threads: int = 1
+        self,
+        make: Callable[[SeedShard, int], S],
+        shards: DistributedSeedSampler,
+        num_threads: int = 1,
+        groups: Groups[S] | None = None,
     ) -> None:
         self._make = make
         self._shards = shards
         self._num_threads = num_threads
+        self._groups = groups
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="pygsage-sampler")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="pygsage-reader") if groups is not None else None
 
     def __enter__(self) -> BatchPipeline[S]:
         return self
@@ -93,6 +102,8 @@ class BatchPipeline(Generic[S]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._reader is not None:
+            self._reader.shutdown(wait=True, cancel_futures=True)
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def __len__(self) -> int:
@@ -103,8 +114,8 @@ class BatchPipeline(Generic[S]):
         """The rank's batches of an epoch, from `first_step` on, in order; one for every step."""
         waiting: deque[Future[S]] = deque()
         try:
-            for shard in self._shards.shards(epoch, first_step):
-                waiting.append(self._threads.submit(self._make, shard, epoch))
+            for make in self._made(epoch, first_step):
+                waiting.append(self._threads.submit(make))
                 if len(waiting) > self._num_threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -112,6 +123,34 @@ class BatchPipeline(Generic[S]):
         finally:
             for future in waiting:
                 future.cancel()
+            wait(waiting)  # none uses any longer what the next epoch's batches are read into
+
+    def _made(self, epoch: int, first_step: int) -> Iterator[Callable[[], S]]:
+        """What makes each batch; with groups once what it needs was read, while the next group is being read."""
+        shards = self._shards.shards(epoch, first_step)
+        if self._groups is None or self._reader is None:
+            yield from (partial(self._make, shard, epoch) for shard in shards)
+            return
+        groups = self._groups.read(shards, epoch)
+        reading: Future[list[Callable[[], S]]] = self._reader.submit(next, groups, [])
+        try:
+            while ready := deque(reading.result()):
+                reading = self._reader.submit(next, groups, [])
+                while ready:
+                    yield ready.popleft()
+        finally:
+            self._groups.stop()
+            wait([reading])
+
+
+class Groups(Protocol[S]):
+    """Makes batches in two steps, of which the first is done for several at once."""
+
+    def read(self, shards: Iterator[SeedShard], epoch: int) -> Iterator[list[Callable[[], S]]]:
+        """Reads what the next batches need, and gives what makes each of them; called by one thread, a group ahead."""
+
+    def stop(self) -> None:
+        """Ends a `read` that waits for batches to be made, which will not be."""
 
 
 class NodeBatches:
@@ -148,25 +187,57 @@ class NodeBatches:
 
     def __call__(self, shard: SeedShard, epoch: int) -> Batch:
         """The batch of `shard`."""
+        drawn = self.draw(shard, epoch)
+        start = time.perf_counter()
+        # The same neighbours and the same sums either way; rows that have to be read are read once each.
+        x = self._rows.resident if self._rows.resident is not None else self._rows.read(drawn.reached)
+        return self.join(drawn, x, start)
+
+    def draw(self, shard: SeedShard, epoch: int) -> Drawn:
+        """The neighbours of `shard`; where rows have to be read, numbered within the batch."""
         start = time.perf_counter()
         seeds = self._seeds[shard.positions]
-        # The same neighbours and the same sums either way; rows that have to be read are read once each.
         if self._rows.resident is not None:
-            layers, x = self._sampler.sample_layers(seeds, epoch, shard.step), self._rows.resident
+            layers = self._sampler.sample_layers(seeds, epoch, shard.step)
             nodes, blocks, outer, ids = layers.nodes, layers.blocks, layers.outer_indptr, layers.outer_ids
-            own = nodes
-            sampled = time.perf_counter()
+            own = reached = nodes
         else:
             reached, (first, *blocks) = self._sampler.sample_blocks(seeds, epoch, shard.step)
             nodes, own, outer, ids = reached[: first.num_dst], torch.arange(first.num_dst), first.indptr, first.indices
-            sampled = time.perf_counter()
-            x = self._rows.read(reached)
-        x = joined_features(x, own, outer, ids, self._aggr, self._dtype)
-        y = self._y[seeds]
-        seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
-        stream = stream_of(self._sampler.seed, epoch, shard.step)
+        return Drawn(shard, epoch, seeds, reached, nodes, own, outer, ids, blocks, time.perf_counter() - start)
+
+    def join(self, drawn: Drawn, x: Tensor, start: float) -> Batch:
+        """The batch, from rows that `drawn` numbers; `start`: when gathering them began."""
+        shard = drawn.shard
+        joined = joined_features(x, drawn.own, drawn.outer, drawn.ids, self._aggr, self._dtype)
+        y = self._y[drawn.seeds]
+        seconds = {"sample": drawn.sample_s, "gather": time.perf_counter() - start}
+        stream = stream_of(self._sampler.seed, drawn.epoch, shard.step)
         weight = step_weight(shard, self._seed_weights)
-        return Batch(shard.step, stream, nodes, x, blocks, y, shard.num_global, weight, seconds)
+        return Batch(shard.step, stream, drawn.nodes, joined, drawn.blocks, y, shard.num_global, weight, seconds)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A batch of which no row was read yet.
+
+    Attributes:
+        reached: Ids of all nodes whose rows are needed, unless any row may be touched where it lies.
+        own, outer, ids: What `joined_features` takes, of the rows of `reached` or of the graph.
+
+    The others are as those of `Batch`.
+    """
+
+    shard: SeedShard
+    epoch: int
+    seeds: Tensor
+    reached: Tensor
+    nodes: Tensor
+    own: Tensor
+    outer: Tensor
+    ids: Tensor
+    blocks: list[Block]
+    sample_s: float
 
 
 def step_weight(shard: SeedShard, seed_weights: Tensor | None) -> float:

@@ -12,15 +12,17 @@ from torch import Tensor, nn
 from pygsage import native
 from pygsage.config import TrainConfig
 from pygsage.data.files.fetch import load
-from pygsage.data.one_graph.feature_rows import CachedRows, FeatureRows, rows_of
+from pygsage.data.one_graph.feature_rows import CachedRows, FeatureRows, file_of, rows_of
 from pygsage.data.one_graph.graph import Graph
 from pygsage.distributed import World
 from pygsage.memory.decide import size_text
+from pygsage.memory.disk import has_room
 from pygsage.native.memory import prefer_huge_pages
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
-from pygsage.sampling.hot_rows import hot_rows
-from pygsage.sampling.library import LIBRARIES, check_sampler, step_sampler
+from pygsage.sampling.hot_rows import plan_reads
+from pygsage.sampling.library import LIBRARIES, StepSampler, check_sampler, step_sampler
+from pygsage.sampling.passes import NodeGroups
 from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.problem import About, Problem, seeded
@@ -73,10 +75,29 @@ class NodeProblem(Problem):
             # The edges first: sampling waits for one page at a time.
             for array in (graph.indptr, graph.indices):
                 load(array.numpy())
-            held = hot_rows(graph, graph.splits["train"], sampler, shards, self.hot_rows)
-            self._rows = CachedRows(graph.x, held)
+            return self._read_ahead(sampler, shards, seed_weights, config.aggr, dtype, num_threads)
         make = NodeBatches(graph, graph.splits["train"], sampler, seed_weights, config.aggr, dtype, self._rows)
         return BatchPipeline(make, shards, num_threads)
+
+    def _read_ahead(
+        self,
+        sampler: StepSampler,
+        shards: DistributedSeedSampler,
+        seed_weights: Tensor | None,
+        aggr: str,
+        dtype: torch.dtype | None,
+        num_threads: int,
+    ) -> BatchPipeline[Batch]:
+        """With rows that batches often need in RAM, and the others read for one batch or for several at once."""
+        graph, train, file = self.graph, self.graph.splits["train"], file_of(self.graph)
+        spill = self.spill if file is not None and has_room(self.spill, file.num_bytes) else None
+        plan = plan_reads(graph, train, sampler, shards, self.hot_rows, packed=spill is not None)
+        if not plan.spare:  # row by row: no pass over a file
+            spill = None
+        rows = CachedRows(graph.x, plan.held, file, spill, plan.spare)
+        self._rows = rows
+        make = NodeBatches(graph, train, sampler, seed_weights, aggr, dtype, rows)
+        return BatchPipeline(make, shards, num_threads, NodeGroups(make, rows) if plan.spare else None)
 
     def ready(self) -> list[str]:
         """How much of the features is held in RAM, where they are read from a file."""
@@ -84,7 +105,8 @@ class NodeProblem(Problem):
             return []
         share = self._rows.num_held / max(1, self.graph.num_nodes)
         told = f"{self._rows.num_held:,} hot rows ({share:.0%}), {size_text(self._rows.num_bytes)} a process"
-        return [f"features: read from {self.graph.folder}; in RAM {told}, chosen by sampling batches beforehand"]
+        how = ", the others read for several steps at once" if self._rows.spare else ""
+        return [f"features: read from {self.graph.folder}; in RAM {told}, chosen by sampling batches beforehand{how}"]
 
     def cache_counts(self) -> tuple[int, int]:
         """As `Problem.cache_counts`."""

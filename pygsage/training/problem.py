@@ -99,6 +99,7 @@ class Problem(ABC):
     """What is learnt from a dataset: how batches are made, how they are scored, how a whole split is scored."""
 
     unit: str  # what has a label, in words: `node` or `graph`
+    spill: Path | None = None  # a file that a rank may make for what it reads again and again
     hot_rows = 0  # rows of features that each rank may hold in RAM when they are read from a file; a choice of speed
 
     @property

@@ -84,6 +84,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             problem = _shared(config, problem, scratch, world)
         assert problem is not None
         problem.hot_rows = world.local_broadcast(storage.told.hot_rows if storage is not None and storage.told else 0)
+        problem.spill = path / f".rows-{world.rank}"
         trainer = _trainer(config, problem, world, run, report, stack, stop, memory, scratch, num_threads)
         stack.callback(trainer.close)
         try:

@@ -221,6 +221,15 @@ def new_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
     return array
 
 
+def counts_up(edge_id: np.ndarray, first: int = 0) -> bool:
+    """Whether the ids are `first`, `first + 1`, … ."""
+    for start in range(0, len(edge_id), 1 << 20):
+        piece = edge_id[start : start + (1 << 20)]
+        if not np.array_equal(piece, np.arange(first + start, first + start + len(piece))):
+            return False
+    return True
+
+
 def damaged(folder: Path, reason: str) -> DatasetError:
     """The error for a folder that is not what was written."""
     return DatasetError(f"The graph in {folder} is damaged: {reason}.", "Delete the folder and make it again.")

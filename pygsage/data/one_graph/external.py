@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
-from pygsage.data.files.arrays import ArrayWriter
+from pygsage.data.files.arrays import ArrayWriter, counts_up
 from pygsage.errors import EnvironmentLimitError
 from pygsage.native import core
 
@@ -56,10 +56,11 @@ class ListedEdges:
 
 
 class GroupedEdges:
-    """The blocks of a CSC: `indptr [N + 1]`, `indices [E]`, and each edge's place in the user's list `[E]`."""
+    """The blocks of a CSC: `indptr [N + 1]`, `indices [E]`, and each edge's place in the user's list `[E]`, or None."""
 
-    def __init__(self, indptr: Tensor, indices: Tensor, edge_id: Tensor) -> None:
-        self._indptr, self._indices, self._edge_id = indptr.numpy(), indices.numpy(), edge_id.numpy()
+    def __init__(self, indptr: Tensor, indices: Tensor, edge_id: Tensor | None) -> None:
+        self._indptr, self._indices = indptr.numpy(), indices.numpy()
+        self._edge_id = None if edge_id is None else edge_id.numpy()
         self.num_edges = len(self._indices)
 
     def blocks(self) -> Iterator[Block]:
@@ -70,7 +71,7 @@ class GroupedEdges:
             yield Block(
                 self._indices[start:end],
                 np.repeat(np.arange(first, last + 1), np.diff(bounds)),
-                self._edge_id[start:end],
+                np.arange(start, end) if self._edge_id is None else self._edge_id[start:end],
             )
 
 
@@ -95,7 +96,7 @@ def write_csc(
             it is copied through in blocks, unless they are not in the order of the user's list.
 
     Returns:
-        What a manifest says of the three files.
+        What a manifest says of the three files, or of two where the ids only count up: then they are not kept.
 
     Raises:
         EnvironmentLimitError: when the disk cannot hold the file of `work`.
@@ -114,7 +115,7 @@ def write_csc(
         ArrayWriter(folder, "indices", index_dtype) as indices,
         ArrayWriter(folder, "edge_id", np.dtype(np.int64)) as edge_id,
     ):
-        total = 0
+        total, as_given = 0, True
         indptr.write(np.zeros(1, dtype=np.int64))
         for first, end, pieces in _deal(edges, job, bounds, sizes, work):
             if isinstance(pieces, np.ndarray):
@@ -127,6 +128,7 @@ def write_csc(
             for sources, ids in sorted_pieces:
                 indices.write(sources)
                 edge_id.write(ids)
+                as_given = as_given and counts_up(ids, total + own)
                 own += len(sources)
             if len(degrees) == 1:
                 degrees[0] = own
@@ -134,7 +136,11 @@ def write_csc(
             indptr.write(degrees + total)
             total += own
             del pieces, sorted_pieces, sources, ids, degrees  # before the next range is read
-        return {"indptr": indptr.finish(), "indices": indices.finish(), "edge_id": edge_id.finish()}
+        told = {"indptr": indptr.finish(), "indices": indices.finish()}
+        if not as_given:
+            return {**told, "edge_id": edge_id.finish()}
+    (folder / "edge_id.npy").unlink()
+    return told
 
 
 def _record(index_dtype: np.dtype) -> np.dtype:

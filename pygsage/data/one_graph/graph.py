@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pygsage.data.files.arrays import (
     MANIFEST,
+    counts_up,
     damaged,
     map_array,
     read_manifest,
@@ -33,11 +34,11 @@ TASKS = ("classes", "multilabel", "regression")
 _DTYPES = {
     "indptr": ("int64",),
     "indices": ("int32", "int64"),
-    "edge_id": ("int64",),
     "x": ("float32", "float16"),
     "y": ("int64", "float32"),
 }
-_NODE_ID = {"node_id": ("int64",)}
+_OPTIONAL = {"edge_id": ("int64",), "node_id": ("int64",)}
+_ORDER, _AS_GIVEN = "edge_order", "as given"  # in the place of ids that would only count up
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,8 @@ class Graph:
         name: The dataset as the user named it.
         indptr: int64 `[N + 1]`; the in-neighbours of node v are `indices[indptr[v]:indptr[v + 1]]`.
         indices: int32, or int64 from 2**31 nodes on, `[E]`.
-        edge_id: int64 `[E]`: each edge's position in the user's list; -1 for edges that an option added.
+        edge_id: int64 `[E]`: each edge's position in the user's list; -1 for edges that an option added. None where
+            that list is by destination already, so that the positions are 0 … E-1.
         x: float32 `[N, F]`, finite; or float16, if it was built on disk from such: rows are widened when gathered.
         y: int64 `[N]`, classes from 0, -1 where there is no label; for other tasks float32 `[N, C]`, NaN where a
             label is missing: 0 or 1 for `multilabel`, numbers for `regression`.
@@ -64,7 +66,7 @@ class Graph:
     name: str
     indptr: Tensor
     indices: Tensor
-    edge_id: Tensor
+    edge_id: Tensor | None
     x: Tensor
     y: Tensor
     splits: dict[str, Tensor]
@@ -98,7 +100,7 @@ class Graph:
 
     def arrays(self) -> dict[str, Tensor]:
         """Every array by the name it has in a folder: `x`, …, `split/train`, …."""
-        own = {name: getattr(self, name) for name in (*_DTYPES, *_NODE_ID) if getattr(self, name) is not None}
+        own = {name: getattr(self, name) for name in (*_DTYPES, *_OPTIONAL) if getattr(self, name) is not None}
         return own | {f"split/{name}": ids for name, ids in self.splits.items()}
 
     def save(self, folder: str | Path) -> None:
@@ -113,7 +115,10 @@ class Graph:
 
     def _write(self, folder: Path) -> None:
         (folder / "split").mkdir()
-        described = {name: write_array(folder, name, tensor.numpy()) for name, tensor in self.arrays().items()}
+        arrays = self.arrays()
+        if self.edge_id is not None and counts_up(self.edge_id.numpy()):
+            del arrays["edge_id"]
+        described = {name: write_array(folder, name, tensor.numpy()) for name, tensor in arrays.items()}
         write_manifest(folder, manifest_of(self.name, self.num_classes, self.task, self.notes, described))
 
     @staticmethod
@@ -127,6 +132,9 @@ class Graph:
         manifest = read_manifest(folder, {FORMAT: VERSION})
         try:
             arrays = dict(_map_arrays(folder, manifest["arrays"]))
+            if ("edge_id" in arrays) == (manifest.get(_ORDER) == _AS_GIVEN):
+                told = "is there too" if "edge_id" in arrays else "is missing"
+                raise ValueError(f"edge_id {told}: {MANIFEST} says of {_ORDER}: {manifest.get(_ORDER)!r}")
             splits = {name: arrays.pop(f"split/{name}") for name in SPLITS if f"split/{name}" in arrays}
             graph = Graph(
                 name=str(manifest["name"]),
@@ -134,6 +142,7 @@ class Graph:
                 num_classes=int(manifest["num_classes"]),
                 notes=tuple(map(str, manifest["notes"])),
                 task=str(manifest.get("task", "classes")),
+                edge_id=arrays.pop("edge_id", None),
                 **arrays,
             )
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
@@ -210,6 +219,7 @@ def manifest_of(
         "task": task,
         "notes": list(notes),
         "arrays": arrays,
+        **({} if "edge_id" in arrays else {_ORDER: _AS_GIVEN}),
         **more,
     }
     return {**manifest, "crc32": _checksum(manifest)}
@@ -221,7 +231,7 @@ def _checksum(manifest: dict[str, Any]) -> int:
 
 
 def _map_arrays(folder: Path, described: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    allowed = _DTYPES | _NODE_ID | {f"split/{name}": ("int64",) for name in SPLITS}
+    allowed = _DTYPES | _OPTIONAL | {f"split/{name}": ("int64",) for name in SPLITS}
     for name in _DTYPES:
         if name not in described:
             raise ValueError(f"{MANIFEST} names no {name}")
@@ -241,7 +251,7 @@ def _check_lengths(folder: Path, graph: Graph) -> None:
         and (graph.y.dtype, graph.y.dim()) == ((torch.int64, 1) if graph.task == "classes" else (torch.float32, 2))
         and len(graph.x) == num_nodes
         and len(graph.indptr) == num_nodes + 1
-        and len(graph.edge_id) == num_edges
+        and (graph.edge_id is None or len(graph.edge_id) == num_edges)
         and (graph.node_id is None or len(graph.node_id) == num_nodes)
         and int(graph.indptr[0]) == 0
         and int(graph.indptr[-1]) == num_edges

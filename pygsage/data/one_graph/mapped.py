@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torch_geometric.data.graph_store import EdgeAttr, EdgeLayout
 
 from pygsage.data.files.arrays import damaged, map_array, read_manifest, write_array, write_folder, write_manifest
 from pygsage.data.one_graph import graph as one_graph
-from pygsage.data.one_graph.csc import Csc
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.one_graph.hetero import build_relation, count_nodes, edges_of
 from pygsage.errors import DatasetError
@@ -150,13 +149,14 @@ class MappedGraphStore(GraphStore):
         return [EdgeAttr(edge_type, EdgeLayout.CSC, size=self._size(edge_type)) for edge_type in self._edges]
 
     def csc(self, edge_types: list[Any] | None = None, store: bool = False) -> Conversion:
-        """Sources, pointers, and each edge's position in the user's list; copies nothing."""
+        """Sources, pointers, and each edge's position in the user's list (None: as it stands); copies nothing."""
         return self._with_ids(super().csc(edge_types), lambda edge_id, source, pointer, _: (source, pointer, edge_id))
 
     def csr(self, edge_types: list[Any] | None = None, store: bool = False) -> Conversion:
         """Pointers, destinations, and each edge's position in the user's list. Costs a sort and 24 bytes an edge."""
         return self._with_ids(
-            super().csr(edge_types), lambda edge_id, pointer, target, perm: (pointer, target, edge_id[perm])
+            super().csr(edge_types),
+            lambda edge_id, pointer, target, perm: (pointer, target, perm if edge_id is None else edge_id[perm]),
         )
 
     def coo(self, edge_types: list[Any] | None = None, store: bool = False) -> Conversion:
@@ -165,8 +165,8 @@ class MappedGraphStore(GraphStore):
 
     def _with_ids(self, converted: Conversion, change: Callable[..., Conversion]) -> Conversion:
         if not isinstance(converted[0], dict):
-            return change(self._edges[None].perm, *converted)
-        changed = {key: change(self._edges[key].perm, *(part[key] for part in converted)) for key in converted[0]}
+            return change(self._edges[None].edge_id, *converted)
+        changed = {key: change(self._edges[key].edge_id, *(part[key] for part in converted)) for key in converted[0]}
         return tuple({key: parts[i] for key, parts in changed.items()} for i in range(3))  # type: ignore[return-value]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
@@ -197,14 +197,22 @@ class MappedGraphStore(GraphStore):
 class _Contents:
     num_nodes: dict[str | None, int]
     features: dict[tuple[Group, str], Tensor]
-    edges: dict[EdgeType | None, Csc]
+    edges: dict[EdgeType | None, _Edges]
+
+
+class _Edges(NamedTuple):
+    """In-neighbours by destination; `edge_id` is None where they are in the user's order."""
+
+    indptr: Tensor
+    indices: Tensor
+    edge_id: Tensor | None
 
 
 def _open(folder: Path) -> _Contents:
     manifest = read_manifest(folder, {one_graph.FORMAT: one_graph.VERSION, FORMAT: VERSION})
     if manifest["format"] == one_graph.FORMAT:
         graph = Graph.open(folder)
-        edges = Csc(graph.indptr, graph.indices, graph.edge_id)
+        edges = _Edges(graph.indptr, graph.indices, graph.edge_id)
         return _Contents({None: graph.num_nodes}, {(None, "x"): graph.x, (None, "y"): graph.y}, {None: edges})
     try:
         contents = _map_hetero(folder, manifest)
@@ -219,8 +227,8 @@ def _map_hetero(folder: Path, manifest: Mapping[str, Any]) -> _Contents:
         (_group(told["group"]), str(told["name"])): map_array(folder, f"feature-{i}", told)
         for i, told in enumerate(manifest["features"])
     }
-    edges: dict[EdgeType | None, Csc] = {
-        _edge_type(told["type"]): Csc(
+    edges: dict[EdgeType | None, _Edges] = {
+        _edge_type(told["type"]): _Edges(
             map_array(folder, f"indptr-{i}", told["indptr"], ("int64",)),
             map_array(folder, f"indices-{i}", told["indices"], ("int32", "int64")),
             map_array(folder, f"edge_id-{i}", told["edge_id"], ("int64",)),
@@ -237,6 +245,7 @@ def _check_lengths(contents: _Contents) -> None:
         good = (
             edge_type is not None
             and edge_type[0] in contents.num_nodes
+            and edge_id is not None
             and indptr.dim() == indices.dim() == edge_id.dim() == 1
             and len(indptr) == contents.num_nodes[edge_type[2]] + 1
             and int(indptr[0]) == 0
@@ -297,9 +306,9 @@ def _as_array(value: Any) -> np.ndarray | None:
     return value if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else None
 
 
-def _in_order_of_ids(edge_id: Tensor, source: Tensor, target: Tensor, _: Any) -> Conversion:
+def _in_order_of_ids(edge_id: Tensor | None, source: Tensor, target: Tensor, _: Any) -> Conversion:
     source = source.to(torch.int64)
-    if len(edge_id) == 0 or int(edge_id.min()) < 0:
+    if edge_id is None or len(edge_id) == 0 or int(edge_id.min()) < 0:
         return source, target, None
     ordered = [torch.empty_like(ends).scatter_(0, edge_id, ends) for ends in (source, target)]
     return ordered[0], ordered[1], None

@@ -119,11 +119,12 @@ def prepare_graph(raw: RawGraph, config: TrainConfig, need_split: bool, memory: 
     )
 
 
-def in_order_of_ids(indptr: Tensor, indices: Tensor, edge_id: Tensor) -> Tensor:
+def in_order_of_ids(indptr: Tensor, indices: Tensor, edge_id: Tensor | None) -> Tensor:
     """The user's list of edges, int64 `[2, E]`, from edges by destination, none of which was added."""
     edge_index = torch.empty(2, len(indices), dtype=torch.int64)
-    edge_index[0, edge_id] = indices.to(torch.int64)
-    edge_index[1, edge_id] = torch.repeat_interleave(indptr.diff())
+    order: Tensor | slice = slice(None) if edge_id is None else edge_id
+    edge_index[0, order] = indices.to(torch.int64)
+    edge_index[1, order] = torch.repeat_interleave(indptr.diff())
     return edge_index
 
 

@@ -26,7 +26,7 @@ class RawGraph:
         splits: The source's own splits by key: `train_mask`, `val_idx`, ….
         notes: Lines worth telling the user.
         node_id: The user's own id of each row of x, int `[N]`, or None; looked at for `--relabel` only.
-        grouped: Of a graph of ours, in the place of `edge_index`: indptr, indices and edge_id, checked when made.
+        grouped: Of a graph of ours, in the place of `edge_index`: indptr, indices, edge_id or None, checked when made.
         unit: What a row of y belongs to, in words: `node`, or `graph`.
     """
 

@@ -15,7 +15,7 @@ def read_folder(reference: Reference) -> RawGraph:
         DatasetError: when it is damaged, or an option has added edges to it already.
     """
     graph = Graph.open(str(reference.path))
-    if len(graph.edge_id) and int(graph.edge_id.min()) < 0:
+    if graph.edge_id is not None and len(graph.edge_id) and int(graph.edge_id.min()) < 0:
         raise DatasetError(
             f"{reference.text} was made with options that added edges; expected to be trained on as it is.",
             "Leave --undirected, --self-loops and the like out, or convert the dataset again without them.",

@@ -36,12 +36,16 @@ def on_disk(edges: EdgeBlocks, num_nodes: int, folder: Path, budget: int, *optio
         edges, num_nodes, folder, folder / "work", undirected=undirected, self_loops=self_loops, budget_bytes=budget
     )
     assert list((folder / "work").iterdir()) == []
-    assert list(told) == ["indptr", "indices", "edge_id"]
+    assert list(told) in (["indptr", "indices", "edge_id"], ["indptr", "indices"])
+    assert {path.stem for path in folder.glob("*.npy")} == {*told, "saved"}
     return [(folder / f"{name}.npy").read_bytes() for name in told]
 
 
 def saved(arrays: list[Tensor], folder: Path) -> list[bytes]:
+    """The bytes of their files; ids of edges that only count up are left out."""
     found = []
+    if torch.equal(arrays[2], torch.arange(len(arrays[2]))):
+        arrays = arrays[:2]
     for array in arrays:
         np.save(folder / "saved.npy", array.numpy())
         found.append((folder / "saved.npy").read_bytes())

@@ -86,9 +86,30 @@ def test_an_empty_folder_is_filled(graph: Graph, tmp_path: Path) -> None:
 def test_a_graph_without_edges_is_saved_too(tmp_path: Path) -> None:
     none = torch.empty(0, dtype=torch.int64)
     split = {"train": torch.tensor([0])}
-    edgeless = Graph("g", torch.zeros(2).long(), none.int(), none, torch.ones(1, 1), torch.tensor([0]), split, 1)
+    edgeless = Graph("g", torch.zeros(2).long(), none.int(), None, torch.ones(1, 1), torch.tensor([0]), split, 1)
     edgeless.save(tmp_path / "g")
     assert same(edgeless, Graph.open(tmp_path / "g"))
+
+
+def test_ids_of_edges_that_only_count_up_take_no_file(graph: Graph, tmp_path: Path) -> None:
+    in_order = dataclasses.replace(graph, edge_id=torch.arange(graph.num_edges))
+    in_order.save(tmp_path / "in-order")
+    again = Graph.open(tmp_path / "in-order")
+    assert again.edge_id is None
+    assert not (tmp_path / "in-order" / "edge_id.npy").exists()
+    assert same(again, dataclasses.replace(graph, edge_id=None))
+    Graph.verify(tmp_path / "in-order")
+    for how in ("without", "with"):  # which of both is so has to be said
+        folder = tmp_path / how
+        (graph if how == "with" else in_order).save(folder)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        if how == "with":
+            manifest["edge_order"] = "as given"
+        else:
+            del manifest["edge_order"]
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(DatasetError, match="edge_id is"):
+            Graph.open(folder)
 
 
 def test_maps_can_be_written_to_without_touching_the_files(folder: Path) -> None:
