@@ -20,12 +20,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pygsage.connections import notice_silence
 from pygsage.errors import EnvironmentLimitError, TrainingError
 from pygsage.launched import Place, has_launcher
 
 # What gloo and NCCL say when the other side is gone. Our own mistakes, such as tensors of different sizes, come as
 # RuntimeError too and must not be taken for it.
 _LOST_GLOO = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
+_SILENT = ("Connection timed out", "No route to host", "Network is unreachable", "Host is unreachable")
 _LOST_NCCL = ("remote process", "aborted", "timeout", "timed out")
 
 
@@ -93,6 +95,7 @@ class World:
             with _culprit_first(), world.peer_errors():
                 _join(world, timeout)
                 world = replace(world, **_local_group(world, timeout))
+                notice_silence()
                 yield world
                 world.barrier()  # else a fast rank closes connections that a slow one still reads from
                 orderly = True
@@ -349,7 +352,7 @@ def _is_peer_error(error: RuntimeError) -> bool:
     text = str(error)
     if isinstance(error, dist.DistBackendError):
         return any(sign in text for sign in _LOST_NCCL)
-    return isinstance(error, dist.DistError) or ("gloo" in text and any(sign in text for sign in _LOST_GLOO))
+    return isinstance(error, dist.DistError) or ("gloo" in text and any(sign in text for sign in _LOST_GLOO + _SILENT))
 
 
 def _encode(value: Any) -> Tensor:

@@ -19,7 +19,12 @@ _MOST = 255
 
 
 def hot_rows(
-    graph: Graph, seeds: Tensor, sampler: NeighborSampler, shards: DistributedSeedSampler, num_rows: int
+    graph: Graph,
+    seeds: Tensor,
+    sampler: NeighborSampler,
+    shards: DistributedSeedSampler,
+    num_rows: int,
+    among: Tensor | None = None,
 ) -> Tensor:
     """The `num_rows` nodes that are most likely to be in a batch, as bool [N].
 
@@ -30,12 +35,13 @@ def hot_rows(
     Args:
         seeds: The training nodes, int64.
         shards: Says which of them are a rank's, in which step.
+        among: bool [N]: the nodes that come into question, by default all.
 
     Costs the sampling of 24 batches, and 6 bytes a node while it lasts.
     """
     num_nodes = graph.num_nodes
-    if num_rows >= num_nodes:
-        return torch.ones(num_nodes, dtype=torch.bool)
+    if num_rows >= (num_nodes if among is None else int(among.sum())):
+        return torch.ones(num_nodes, dtype=torch.bool) if among is None else among.clone()
     score = np.zeros(num_nodes, np.uint16)  # batches in the upper half, edges in the lower
     starts = np.linspace(0, max(0, graph.num_edges - PIECE_EDGES), EDGE_PIECES).astype(np.int64)
     for start in np.unique(starts).tolist():
@@ -44,7 +50,11 @@ def hot_rows(
     for shard in islice(shards.shards(_EPOCH), BATCHES):
         reached, _ = sampler.sample_blocks(seeds[shard.positions], _EPOCH, shard.step)
         score[reached.numpy()] += _MOST + 1
-    return torch.from_numpy(_highest(score, num_rows))
+    if among is None:
+        return torch.from_numpy(_highest(score, num_rows))
+    candidates, chosen = among.nonzero().flatten(), torch.zeros(num_nodes, dtype=torch.bool)
+    chosen[candidates[torch.from_numpy(_highest(score[candidates.numpy()], num_rows))]] = True
+    return chosen
 
 
 def _highest(score: np.ndarray, count: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler, SeedShard
 
 S = TypeVar("S")
+AHEAD = 4  # steps that batches are begun before they are needed, where ranks complete them together
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,25 @@ class BatchPipeline(Generic[S]):
         make: Makes the batch of a shard of an epoch, as a pure function of both; called from several threads at once.
         shards: Says which seeds are this rank's in which step.
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
+        complete: What is left to do for what `make` has made, where ranks have to do it together: called by one thread,
+            in the order of the steps. All that is begun is completed then, also when an epoch ends early: every rank
+            has begun as many, since they begin a fixed number of steps ahead.
 
-    Cost: up to `num_threads + 1` prepared batches are held at once.
+    Cost: up to `num_threads + 1` prepared batches are held at once, `AHEAD + 1` with `complete`.
     """
 
     def __init__(
-        self, make: Callable[[SeedShard, int], S], shards: DistributedSeedSampler, num_threads: int = 1
+        self,
+        make: Callable[[SeedShard, int], Any],
+        shards: DistributedSeedSampler,
+        num_threads: int = 1,
+        complete: Callable[[Any], S] | None = None,
     ) -> None:
         self._make = make
         self._shards = shards
-        self._num_threads = num_threads
+        self._ahead = num_threads if complete is None else AHEAD
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="pygsage-sampler")
+        self._last = None if complete is None else _InOrder(complete)
 
     def __enter__(self) -> BatchPipeline[S]:
         return self
@@ -94,6 +103,8 @@ class BatchPipeline(Generic[S]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._last is not None:
+            self._last.thread.shutdown(wait=True)
 
     def __len__(self) -> int:
         """Steps an epoch, the same on every rank."""
@@ -104,14 +115,36 @@ class BatchPipeline(Generic[S]):
         waiting: deque[Future[S]] = deque()
         try:
             for shard in self._shards.shards(epoch, first_step):
-                waiting.append(self._threads.submit(self._make, shard, epoch))
-                if len(waiting) > self._num_threads:
+                made = self._threads.submit(self._make, shard, epoch)
+                waiting.append(made if self._last is None else self._last.thread.submit(self._last, made))
+                if len(waiting) > self._ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
             for future in waiting:
-                future.cancel()
+                if self._last is None:
+                    future.cancel()
+                else:
+                    future.exception()  # waits for it
+
+
+class _InOrder(Generic[S]):
+    """One thread that completes batches; after one that failed it takes no other, which would be out of step."""
+
+    def __init__(self, complete: Callable[[Any], S]) -> None:
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="pygsage-exchange")
+        self._complete = complete
+        self._failed = False
+
+    def __call__(self, made: Future[Any]) -> S:
+        if self._failed:
+            raise RuntimeError("a batch before this one failed")
+        try:
+            return self._complete(made.result())
+        except BaseException:
+            self._failed = True
+            raise
 
 
 class NodeBatches:
@@ -162,10 +195,15 @@ class NodeBatches:
             sampled = time.perf_counter()
             x = self._rows.read(reached)
         x = joined_features(x, own, outer, ids, self._aggr, self._dtype)
-        y = self._y[seeds]
         seconds = {"sample": sampled - start, "gather": time.perf_counter() - sampled}
+        return self._batch(shard, epoch, nodes, x, blocks, seconds)
+
+    def _batch(
+        self, shard: SeedShard, epoch: int, nodes: Tensor, x: Tensor, blocks: list[Block], seconds: dict[str, float]
+    ) -> Batch:
         stream = stream_of(self._sampler.seed, epoch, shard.step)
         weight = step_weight(shard, self._seed_weights)
+        y = self._y[self._seeds[shard.positions]]
         return Batch(shard.step, stream, nodes, x, blocks, y, shard.num_global, weight, seconds)
 
 

@@ -107,7 +107,7 @@ class NodeProblem(Problem):
         graph = self.graph
         outputs = layerwise_inference(
             model,
-            graph.x,
+            self._x(),
             graph.indptr,
             graph.indices,
             world=world,
@@ -118,6 +118,10 @@ class NodeProblem(Problem):
             features=self._rows,
         )
         return lambda nodes: outputs[nodes]
+
+    def _x(self) -> Tensor:
+        """The features as an inference sees them."""
+        return self.graph.x
 
 
 def sage(config: TrainConfig, in_channels: int, out_channels: int) -> GraphSAGE:

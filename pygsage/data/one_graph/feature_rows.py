@@ -11,6 +11,8 @@ from torch import Tensor
 
 from pygsage.data.files.fetch import read_cold
 from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.held_rows import HeldRows
+from pygsage.data.one_graph.parts import PartRows
 from pygsage.native import core
 
 _FILL_ROWS = 1 << 18
@@ -28,6 +30,9 @@ class FeatureRows(Protocol):
 
     def counts(self) -> tuple[int, int]:
         """Rows that were found in a cache and rows that were not, since the last call."""
+
+    def finish(self) -> None:
+        """Ends a pass over the features; where they come from other ranks, all have to call it, and it serves them."""
 
 
 class ResidentRows:
@@ -49,6 +54,9 @@ class ResidentRows:
     def counts(self) -> tuple[int, int]:
         """None are counted."""
         return 0, 0
+
+    def finish(self) -> None:
+        """Nobody waits for it."""
 
 
 class ColdRows:
@@ -75,6 +83,9 @@ class ColdRows:
         """None are counted."""
         return 0, 0
 
+    def finish(self) -> None:
+        """Nobody waits for it."""
+
 
 class CachedRows(ColdRows):
     """The same with some rows held in RAM: reads give the same numbers, sooner.
@@ -88,44 +99,34 @@ class CachedRows(ColdRows):
 
     def __init__(self, x: Tensor, held: Tensor) -> None:
         super().__init__(x)
-        self._bits, self._before = _index_of(held.numpy())
-        self.num_held = int(held.sum())
-        self._held = np.empty((self.num_held, self._x.shape[1]), self._x.dtype)
+        self._held = HeldRows(held, self._x.shape[1], self._x.dtype)
         have = 0
         for begin in range(0, len(held), _FILL_ROWS):
             ids = np.flatnonzero(held[begin : begin + _FILL_ROWS].numpy()) + begin
-            read_cold(self._x, ids, self._held[have : have + len(ids)])
+            read_cold(self._x, ids, self._held.rows[have : have + len(ids)])
             have += len(ids)
         self._lock, self._hits, self._misses = Lock(), 0, 0
 
     @property
+    def num_held(self) -> int:
+        """How many rows it holds."""
+        return len(self._held.rows)
+
+    @property
     def num_bytes(self) -> int:
         """What it holds."""
-        return self._held.nbytes + self._bits.nbytes + self._before.nbytes
+        return self._held.num_bytes
 
     def read(self, ids: Tensor) -> Tensor:
         """As `FeatureRows.read`. Costs a sort of the ids that are not held."""
         wanted = np.ascontiguousarray(ids.numpy())
         out = np.empty((len(wanted), self._x.shape[1]), self._x.dtype)
-        missed = self._take(wanted, out)
+        missed = self._held.take(wanted, out)
         read_cold(self._x, wanted[missed], out, missed)
         with self._lock:
             self._hits += len(wanted) - len(missed)
             self._misses += len(missed)
         return torch.from_numpy(out)
-
-    def _take(self, wanted: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Fills in the rows that are held; returns the places of the others."""
-        if core is not None:
-            missed = np.empty(len(wanted), np.int64)
-            return missed[: core.take_held(self._bits, self._before, self._held, wanted, out, missed)]
-        words = self._bits[wanted >> 6]
-        shift = (wanted & 63).astype(np.uint64)
-        is_held = (words >> shift & np.uint64(1)).astype(bool)
-        below = words & ((np.uint64(1) << shift) - np.uint64(1))
-        place = self._before[wanted >> 6] + np.unpackbits(below.view(np.uint8).reshape(-1, 8), axis=1).sum(1)
-        out[is_held] = self._held[place[is_held]]
-        return np.flatnonzero(~is_held)
 
     def counts(self) -> tuple[int, int]:
         """Hits and misses since the last call."""
@@ -135,14 +136,8 @@ class CachedRows(ColdRows):
         return found
 
 
-def _index_of(held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A bit a row, uint64 [ceil(N / 64)], and how many are set before each word, uint32."""
-    packed = np.zeros(-(-len(held) // 64) * 8, np.uint8)
-    packed[: -(-len(held) // 8)] = np.packbits(held, bitorder="little")
-    words = np.add.reduceat(held, np.arange(0, len(held), 64), dtype=np.uint32) if len(held) else np.empty(0, np.uint32)
-    return packed.view(np.uint64), (np.cumsum(words, dtype=np.uint32) - words).astype(np.uint32)
-
-
-def rows_of(graph: Graph) -> ResidentRows | ColdRows:
+def rows_of(graph: Graph) -> ResidentRows | ColdRows | PartRows:
     """How the features of a graph are read when none are held in RAM for the purpose."""
+    if graph.parts is not None:
+        return PartRows(graph.parts)
     return ColdRows(graph.x) if graph.is_cold else ResidentRows(graph.x)
