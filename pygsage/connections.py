@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from contextlib import suppress
 
+_SILENT = ("Connection timed out", "No route to host", "Network is unreachable", "Host is down")
 SILENT_S = 30  # after which a machine that answers nothing counts as gone
 
 
-def notice_silence(silent_s: int = SILENT_S) -> int:
+def notice_silence(silent_s: int | None = None) -> int:
     """Has the kernel close this process's TCP connections to other machines that have been silent for so long.
 
     A cable that is pulled closes nothing: without this a rank waits for hours. The kernel of the other machine answers
@@ -19,6 +21,7 @@ def notice_silence(silent_s: int = SILENT_S) -> int:
     Returns:
         How many connections there are; 0 where the system has no /proc.
     """
+    silent_s = SILENT_S if silent_s is None else silent_s
     found = 0
     for number in _sockets():
         # The settings are the connection's, and stay when this second descriptor of it is closed.
@@ -31,6 +34,12 @@ def notice_silence(silent_s: int = SILENT_S) -> int:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * silent_s)
                 found += 1
     return found
+
+
+def silence_in(text: str) -> str:
+    """What an error of gloo's says of a machine that has gone silent, in a few words; empty if it is about another."""
+    told = re.search(r"error \[?([^\s\]]+)\]?(?::\d+)?: (" + "|".join(_SILENT) + r")", text)
+    return f"the machine at {told[1]} has gone silent ({told[2]})" if told else ""
 
 
 def _sockets() -> list[int]:

@@ -20,14 +20,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pygsage.connections import notice_silence
+from pygsage.connections import notice_silence, silence_in
 from pygsage.errors import EnvironmentLimitError, TrainingError
 from pygsage.launched import Place, has_launcher
 
 # What gloo and NCCL say when the other side is gone. Our own mistakes, such as tensors of different sizes, come as
 # RuntimeError too and must not be taken for it.
 _LOST_GLOO = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
-_SILENT = ("Connection timed out", "No route to host", "Network is unreachable", "Host is unreachable")
 _LOST_NCCL = ("remote process", "aborted", "timeout", "timed out")
 
 
@@ -210,9 +209,12 @@ class World:
         except RuntimeError as error:
             if not _is_peer_error(error):
                 raise
+            silence = silence_in(str(error))
             raise PeerLostError(
-                f"rank {self.rank} lost a peer: {str(error).splitlines()[0]}",
-                "Look for the first error of another rank.",
+                f"rank {self.rank} lost a peer: {silence + '.' if silence else str(error).splitlines()[0]}",
+                "Mend the network, then go on with --resume."
+                if silence
+                else "Look for the first error of another rank.",
             ) from error
 
     @contextmanager
@@ -352,7 +354,8 @@ def _is_peer_error(error: RuntimeError) -> bool:
     text = str(error)
     if isinstance(error, dist.DistBackendError):
         return any(sign in text for sign in _LOST_NCCL)
-    return isinstance(error, dist.DistError) or ("gloo" in text and any(sign in text for sign in _LOST_GLOO + _SILENT))
+    lost = any(sign in text for sign in _LOST_GLOO) or bool(silence_in(text))
+    return isinstance(error, dist.DistError) or ("gloo" in text and lost)
 
 
 def _encode(value: Any) -> Tensor:
