@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pygsage.errors import ConfigError
-from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_size, parse_split
+from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_share, parse_size, parse_split
 
 Split = Literal["train", "val", "test", "all"]
 LOWER_IS_BETTER = frozenset(
@@ -143,6 +143,12 @@ class TrainConfig:
     memory_limit: str | None = option(
         None, "RAM that the job may take, such as 8GiB (default: what is available)", transient=True
     )
+    remote_cache: str = option(
+        "15%",
+        "of a graph in parts, on several machines: rows of other machines that each process keeps, as a share of all "
+        "nodes or a size such as 2GiB; less where memory leaves less",
+        transient=True,
+    )
     checkpoint_every_s: float = option(
         300.0, "seconds between checkpoints inside an epoch; one is written after each epoch anyway", transient=True
     )
@@ -182,6 +188,7 @@ class TrainConfig:
                 raise ConfigError(f"{flag(name)} is {value:g}; expected a finite number of at least {least:g}.")
         parse_split(self.split)
         parse_gpus(self.gpus)
+        parse_share(self.remote_cache, "--remote-cache")
         if self.memory_limit is not None:
             parse_size(self.memory_limit, "--memory-limit")
         if self.resume and self.run_dir is None:

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pygsage.connections import notice_silence, silence_in
 from pygsage.errors import EnvironmentLimitError, TrainingError
 from pygsage.launched import Place, has_launcher
 
@@ -93,6 +94,7 @@ class World:
             with _culprit_first(), world.peer_errors():
                 _join(world, timeout)
                 world = replace(world, **_local_group(world, timeout))
+                notice_silence()
                 yield world
                 world.barrier()  # else a fast rank closes connections that a slow one still reads from
                 orderly = True
@@ -207,9 +209,12 @@ class World:
         except RuntimeError as error:
             if not _is_peer_error(error):
                 raise
+            silence = silence_in(str(error))
             raise PeerLostError(
-                f"rank {self.rank} lost a peer: {str(error).splitlines()[0]}",
-                "Look for the first error of another rank.",
+                f"rank {self.rank} lost a peer: {silence + '.' if silence else str(error).splitlines()[0]}",
+                "Mend the network, then go on with --resume."
+                if silence
+                else "Look for the first error of another rank.",
             ) from error
 
     @contextmanager
@@ -349,7 +354,8 @@ def _is_peer_error(error: RuntimeError) -> bool:
     text = str(error)
     if isinstance(error, dist.DistBackendError):
         return any(sign in text for sign in _LOST_NCCL)
-    return isinstance(error, dist.DistError) or ("gloo" in text and any(sign in text for sign in _LOST_GLOO))
+    lost = any(sign in text for sign in _LOST_GLOO) or bool(silence_in(text))
+    return isinstance(error, dist.DistError) or ("gloo" in text and lost)
 
 
 def _encode(value: Any) -> Tensor:

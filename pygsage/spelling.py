@@ -104,3 +104,22 @@ def parse_size(text: str, name: str) -> int:
     if size < 1:
         raise ConfigError(f"{name} is {text!r}; expected a size such as 8GiB, 512MiB or a number of bytes.")
     return size
+
+
+def parse_share(text: str, name: str) -> tuple[float, int]:
+    """Reads `15%`, or a size as `parse_size` does: a share of all, and bytes, one of which is zero; 0 is neither.
+
+    Raises:
+        ConfigError: when it is neither, or a share above 100 %.
+    """
+    words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if words and float(words[1]) <= 100:
+        return float(words[1]) / 100, 0
+    if text.strip() == "0":
+        return 0.0, 0
+    if not words:
+        try:
+            return 0.0, parse_size(text, name)
+        except ConfigError:
+            pass
+    raise ConfigError(f"{name} is {text!r}; expected a share such as 15%, a size such as 2GiB, or 0.")

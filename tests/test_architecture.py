@@ -17,7 +17,7 @@ ORDER = (
     ("errors",),
     ("spelling",),
     ("config",),
-    ("launched",),
+    ("launched", "connections"),
     ("memory", "distributed", "native"),
     ("data",),
     ("sampling",),
@@ -40,7 +40,7 @@ DATA_ORDER = (
     ("open_many",),
 )
 DATA_RANK = {room: number for number, rooms in enumerate(DATA_ORDER) for room in rooms}
-STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "launched", "memory")
+STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "launched", "connections", "memory")
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in RANK)
 
 

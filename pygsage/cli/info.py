@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pygsage.cli.parser import parse
+from pygsage.cli.stores import describe_store, size_text, store_text
 from pygsage.config import LOWER_IS_BETTER, InfoConfig, TrainConfig, read_config_file
 from pygsage.errors import RunError
 
@@ -87,62 +88,6 @@ def run_text(answer: dict[str, Any]) -> str:
         lines.append("test         no score yet")
     lines.append("config")
     lines += [f"  {name}: {_option(value)}" for name, value in answer["config"].items()]
-    return "\n".join(lines)
-
-
-def describe_store(folder: Path, verify: bool) -> dict[str, Any]:
-    """What a store of many graphs holds, as plain values; with `verify` every byte is read.
-
-    Raises:
-        DatasetError: when it is damaged or another's.
-    """
-    from pygsage.data.store.column_store import open_manifest
-    from pygsage.data.store.database import open_database
-    from pygsage.data.store.schema import label
-
-    manifest = open_manifest(folder)
-    database = open_database(folder)
-    try:
-        if verify:
-            database.verify()
-        columns = [
-            {
-                "name": label(c.group, c.key),
-                "role": c.role,
-                "dtype": c.dtype,
-                "shape": list(c.shape),
-                "joined": c.cat_dim,
-            }
-            for c in database.graph_schema.columns
-        ]
-        return {
-            "kind": "store",
-            "folder": str(folder),
-            "backend": manifest["backend"],
-            "num_graphs": len(database),
-            "num_bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
-            "attributes": columns,
-            "notes": list(manifest["notes"]),
-            "verified": verify,
-        }
-    finally:
-        database.close()
-
-
-def store_text(answer: dict[str, Any]) -> str:
-    """A store's description for people."""
-    lines = [
-        f"store        {answer['folder']} ({answer['backend']})",
-        f"graphs       {answer['num_graphs']:,}",
-        f"size         {_size(answer['num_bytes'])}",
-        "attributes   (the shape of one row; rows of all graphs are joined)",
-    ]
-    for column in answer["attributes"]:
-        shape = " x ".join(map(str, column["shape"])) or "one number"
-        lines.append(f"  {column['name']:<20} {column['role']:<6} {column['dtype']:<9} {shape}")
-    lines += [f"note: {note}" for note in answer["notes"]]
-    if answer["verified"]:
-        lines.append("verified     every byte is as it was written")
     return "\n".join(lines)
 
 
@@ -240,6 +185,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
             for name, array in arrays.items()
         },
         "bytes": sum(array.nbytes for array in arrays.values()),
+        **(graph.parts.describe() if graph.parts is not None else {}),
         "notes": list(graph.notes),
     }
 
@@ -283,14 +229,19 @@ def dataset_text(answer: dict[str, Any]) -> str:
     ]
     shown = ", ".join(f"{name} {size:,}" for name, size in answer["splits"].items())
     lines.append(f"splits       {shown or 'none'}")
-    lines.append(f"memory       {_size(answer['bytes'])}")
+    lines.append(f"memory       {size_text(answer['bytes'])}")
     for name, array in answer["arrays"].items():
         shape = " x ".join(f"{n:,}" for n in array["shape"])
-        lines.append(f"  {name:<11} {array['dtype']} {shape}, {_size(array['bytes'])}")
+        lines.append(f"  {name:<11} {array['dtype']} {shape}, {size_text(array['bytes'])}")
+    if "parts" in answer:
+        from pygsage.data.one_graph.parts import parts_text
+
+        lines += parts_text(answer)
     lines += _table(answer)
     lines += [f"note: {note}" for note in answer["notes"]]
     if answer.get("verified"):
-        lines.append("verified     every byte is as it was written")
+        here = all(part["here"] for part in answer.get("parts", ()))
+        lines.append(f"verified     every byte {'is' if here else 'that is here is'} as it was written")
     return "\n".join(lines)
 
 
@@ -391,10 +342,3 @@ def _number(value: Any) -> str:
 
 def _option(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _size(num_bytes: int) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes} B"

@@ -16,6 +16,7 @@ COMMANDS = {
     "predict": "write scores or embeddings of a finished run",
     "estimate-memory": "say what a dataset takes in memory, and whether it fits, before it is read",
     "convert": "write a dataset of many graphs to disk, in a form that is read from there",
+    "partition": "split the features of one graph over several machines",
     "info": "describe a dataset or a run",
     "doctor": "say what is installed and which limits are in force",
 }

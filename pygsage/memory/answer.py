@@ -18,7 +18,7 @@ from pygsage.memory.estimate import (
     estimate,
     rule_of_thumb_bytes,
 )
-from pygsage.memory.hot import hot_rows, is_cold, with_hot_rows
+from pygsage.memory.hot import hot_rows, is_cold, remote_rows, with_hot_rows
 from pygsage.memory.machine import Machine, read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
@@ -150,7 +150,7 @@ def answer(
     limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
     available = limit if limit is not None else machine.memory_available_bytes
     x_bytes = shape.num_nodes * shape.num_features * (2 if shape.x_dtype == "float16" else 4)
-    cold = shape.num_graphs == 1 and is_cold(x_bytes, available)
+    cold = shape.num_graphs == 1 and (is_cold(x_bytes, available) or shape.num_parts > 0)
     build = build_bytes(available, RANK_BYTES if base_bytes is None else base_bytes)
     ways = {
         way: estimate(
@@ -169,7 +169,9 @@ def answer(
     num_edges = edges_in_use(shape, training)
     # A cache takes what is left: it decides nothing. A graph of ours is mapped either way.
     hot = 0
-    if decision.storage == "disk" or shape.made == "folder" or getattr(config, "storage", "") == "disk":
+    if shape.num_parts:
+        hot = remote_rows(shape, ways["disk"], getattr(config, "remote_cache", "0"), available)
+    elif decision.storage == "disk" or shape.made == "folder" or getattr(config, "storage", "") == "disk":
         hot = hot_rows(shape, ways["disk"], num_edges, available)
     for way in ("memory", "disk") if shape.made == "folder" else ("disk",):
         ways[way] = with_hot_rows(ways[way], shape, hot)

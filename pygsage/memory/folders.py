@@ -234,7 +234,8 @@ def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
                 f"What it holds: pygsage info {folder}",
             )
         arrays: dict[str, Any] = manifest["arrays"]
-        (num_nodes, num_features), num_edges = arrays["x"]["shape"], arrays["indices"]["shape"][0]
+        x = arrays["x"] if "x" in arrays else manifest["x"]  # the features of a partitioned one lie in its parts
+        (num_nodes, num_features), num_edges = x["shape"], arrays["indices"]["shape"][0]
         y = arrays["y"]["shape"]
         splits = sum(told["bytes"] for key, told in arrays.items() if key.startswith("split/"))
         return DatasetShape(
@@ -244,9 +245,10 @@ def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
             num_edges=int(num_edges),
             num_features=int(num_features),
             num_classes=int(manifest["num_classes"]) or int(y[-1]),
-            x_dtype=arrays["x"]["dtype"],
+            x_dtype=x["dtype"],
             y_dtype=arrays["y"]["dtype"],
             made="folder",
+            num_parts=len(manifest.get("parts", ())),
             y_columns=int(y[1]) if len(y) > 1 else 1,
             num_train=int(arrays["split/train"]["shape"][0]) if "split/train" in arrays else None,
             mapped=frozenset(("x", "edge_index")),

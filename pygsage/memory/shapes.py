@@ -63,6 +63,7 @@ class DatasetShape:
             columnar store; `rows`: in a database with a row a graph; `graphs`: made one by one, and written to a store.
         sizes: Of many graphs, how their sizes differ, where that is known.
         stored_bytes: Of many graphs, their files in a store, where they are known.
+        num_parts: Of one graph, in how many parts its features lie; 0 where they are whole.
         is_checked: Whether the store says what its writer found in it.
         train_as: What `pygsage train` takes for it; empty: `name`, where that is a dataset's.
         notes: What the counts leave out.
@@ -90,6 +91,7 @@ class DatasetShape:
     stored_bytes: int | None = None
     is_checked: bool = False
     train_as: str = ""
+    num_parts: int = 0
     notes: tuple[str, ...] = ()
 
     @property

@@ -110,6 +110,8 @@ def layerwise_inference(
                     if layer < sage.num_layers - 1:
                         rows = torch.relu_(sage.normalize(layer, rows))
                     outputs[some] = rows.to(outputs.device)
+            if layer == 0 and features is not None:
+                features.finish()
             arrays.finish()
             inputs = outputs
             if gather.features is not None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from pygsage.sampling.sample import Block
 from pygsage.sampling.shard import DistributedSeedSampler, SeedShard
 
 S = TypeVar("S")
+AHEAD = 4  # steps that batches are begun before they are needed, where ranks complete them together
 
 
 @dataclass(frozen=True)
@@ -76,25 +77,31 @@ class BatchPipeline(Generic[S]):
         make: Makes the batch of a shard of an epoch, as a pure function of both; called from several threads at once.
         shards: Says which seeds are this rank's in which step.
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
+        complete: What is left to do for what `make` has made, where ranks have to do it together: called by one thread,
+            in the order of the steps. All that is begun is completed then, also when an epoch ends early: every rank
+            has begun as many, since they begin a fixed number of steps ahead.
 
-        groups: Makes them in the place of `make`, where what several need is read at once.
+        groups: Makes them in the place of `make`, where what several need is read at once; without `complete`.
 
-    Cost: up to `num_threads + 1` prepared batches are held at once, and what two groups read.
+    Cost: up to `num_threads + 1` prepared batches are held at once, `AHEAD + 1` with `complete`, and what two groups
+    read.
     """
 
     def __init__(
         self,
-        make: Callable[[SeedShard, int], S],
+        make: Callable[[SeedShard, int], Any],
         shards: DistributedSeedSampler,
         num_threads: int = 1,
+        complete: Callable[[Any], S] | None = None,
         groups: Groups[S] | None = None,
     ) -> None:
         self._make = make
         self._shards = shards
-        self._num_threads = num_threads
+        self._ahead = num_threads if complete is None else AHEAD
         self._groups = groups
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="pygsage-sampler")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="pygsage-reader") if groups is not None else None
+        self._last = None if complete is None else _InOrder(complete)
 
     def __enter__(self) -> BatchPipeline[S]:
         return self
@@ -105,6 +112,8 @@ class BatchPipeline(Generic[S]):
         if self._reader is not None:
             self._reader.shutdown(wait=True, cancel_futures=True)
         self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._last is not None:
+            self._last.thread.shutdown(wait=True)
 
     def __len__(self) -> int:
         """Steps an epoch, the same on every rank."""
@@ -115,17 +124,19 @@ class BatchPipeline(Generic[S]):
         waiting: deque[Future[S]] = deque()
         try:
             for make in self._made(epoch, first_step):
-                waiting.append(self._threads.submit(make))
-                if len(waiting) > self._num_threads:
+                made = self._threads.submit(make)
+                waiting.append(made if self._last is None else self._last.thread.submit(self._last, made))
+                if len(waiting) > self._ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
             for future in waiting:
-                future.cancel()
-            wait(waiting)  # none uses any longer what the next epoch's batches are read into
+                if self._last is None:
+                    future.cancel()
+            wait(waiting)  # none uses any longer what the next epoch's batches are read into, nor waits for a peer
 
-    def _made(self, epoch: int, first_step: int) -> Iterator[Callable[[], S]]:
+    def _made(self, epoch: int, first_step: int) -> Iterator[Callable[[], Any]]:
         """What makes each batch; with groups once what it needs was read, while the next group is being read."""
         shards = self._shards.shards(epoch, first_step)
         if self._groups is None or self._reader is None:
@@ -151,6 +162,24 @@ class Groups(Protocol[S]):
 
     def stop(self) -> None:
         """Ends a `read` that waits for batches to be made, which will not be."""
+
+
+class _InOrder(Generic[S]):
+    """One thread that completes batches; after one that failed it takes no other, which would be out of step."""
+
+    def __init__(self, complete: Callable[[Any], S]) -> None:
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="pygsage-exchange")
+        self._complete = complete
+        self._failed = False
+
+    def __call__(self, made: Future[Any]) -> S:
+        if self._failed:
+            raise RuntimeError("a batch before this one failed")
+        try:
+            return self._complete(made.result())
+        except BaseException:
+            self._failed = True
+            raise
 
 
 class NodeBatches:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from pygsage.errors import ConfigError
+from pygsage.sampling.homes import SeedHomes
 from pygsage.sampling.keys import permutation
 from pygsage.spelling import whole_number
 
@@ -64,6 +65,7 @@ class DistributedSeedSampler(Sampler[list[int]]):
         shuffle: Whether the order changes with the epoch; otherwise seeds come as listed.
         seed: Seed of the order.
         global_batch_size: Seeds a step over all ranks; replaces `batch_size * num_ranks`.
+        homes: Where seeds and ranks are at home: shares are then chosen by that, of the same sizes.
 
     Yields lists of positions in the seed list (`StepPositions`). Pass it to a `DataLoader` as `batch_sampler=`.
 
@@ -83,6 +85,7 @@ class DistributedSeedSampler(Sampler[list[int]]):
         shuffle: bool = True,
         seed: int = 0,
         global_batch_size: int | None = None,
+        homes: SeedHomes | None = None,
     ) -> None:
         if rank is None or num_ranks is None:
             rank, num_ranks = _current_ranks() if rank is None and num_ranks is None else (rank or 0, num_ranks or 1)
@@ -103,6 +106,7 @@ class DistributedSeedSampler(Sampler[list[int]]):
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
+        self._homes = homes
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the order: epochs with the same number have the same order on every rank."""
@@ -121,8 +125,11 @@ class DistributedSeedSampler(Sampler[list[int]]):
         order = permutation(self.num_seeds, self.seed, epoch) if self.shuffle else torch.arange(self.num_seeds)
         for step in range(first_step, len(self)):
             batch = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
-            share = share_of(len(batch), self.rank, self.num_ranks)
-            yield SeedShard(step, batch[share], len(batch), batch)
+            if self._homes is None:
+                own = batch[share_of(len(batch), self.rank, self.num_ranks)]
+            else:
+                own = self._homes.share(batch, self.rank)
+            yield SeedShard(step, own, len(batch), batch)
 
 
 def share_of(num_items: int, rank: int, num_ranks: int) -> slice:

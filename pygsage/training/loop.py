@@ -334,7 +334,9 @@ class Trainer:
         hits, misses = self.world.sum_(torch.tensor(self.problem.cache_counts(), dtype=torch.int64)).tolist()
         if not hits + misses:
             return {}
-        return {"cache_hits": hits, "cache_misses": misses, "cache_hit_rate": hits / (hits + misses)}
+        found = {"cache_hits": hits, "cache_misses": misses, "cache_hit_rate": hits / (hits + misses)}
+        size = self.problem.remote_row_bytes
+        return {**found, "remote_rows": misses, "remote_bytes": misses * size} if size else found
 
     def _agreed_signal(self) -> int:
         return int(self.world.sum_(torch.tensor([self.stop.code], dtype=torch.int64)))

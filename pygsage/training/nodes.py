@@ -97,7 +97,7 @@ class NodeProblem(Problem):
         rows = CachedRows(graph.x, plan.held, file, spill, plan.spare)
         self._rows = rows
         make = NodeBatches(graph, train, sampler, seed_weights, aggr, dtype, rows)
-        return BatchPipeline(make, shards, num_threads, NodeGroups(make, rows) if plan.spare else None)
+        return BatchPipeline(make, shards, num_threads, groups=NodeGroups(make, rows) if plan.spare else None)
 
     def ready(self) -> list[str]:
         """How much of the features is held in RAM, where they are read from a file."""
@@ -129,7 +129,7 @@ class NodeProblem(Problem):
         graph = self.graph
         outputs = layerwise_inference(
             model,
-            graph.x,
+            self._x(),
             graph.indptr,
             graph.indices,
             world=world,
@@ -140,6 +140,10 @@ class NodeProblem(Problem):
             features=self._rows,
         )
         return lambda nodes: outputs[nodes]
+
+    def _x(self) -> Tensor:
+        """The features as an inference sees them."""
+        return self.graph.x
 
 
 def sage(config: TrainConfig, in_channels: int, out_channels: int) -> GraphSAGE:

@@ -19,6 +19,7 @@ from pygsage.data.storage import Storage
 from pygsage.memory.peak import PeakMemory
 from pygsage.training.graphs import GraphProblem
 from pygsage.training.nodes import NodeProblem
+from pygsage.training.parts import PartProblem
 from pygsage.training.problem import Problem
 
 Opened = Callable[[ExitStack], Problem]  # the stack closes what has to live as long as the problem
@@ -64,4 +65,6 @@ def problem_in(folder: Path, config: TrainConfig | None = None) -> Problem:
 
 def problem_of(data: Graph | GraphSet) -> Problem:
     """What is learnt from some data: labels of nodes, or of graphs."""
-    return GraphProblem(data) if isinstance(data, GraphSet) else NodeProblem(data)
+    if isinstance(data, GraphSet):
+        return GraphProblem(data)
+    return PartProblem(data) if data.parts is not None else NodeProblem(data)

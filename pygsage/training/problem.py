@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pygsage.config import TrainConfig
 from pygsage.distributed import World
+from pygsage.sampling.homes import SeedHomes
 from pygsage.sampling.pipeline import BatchPipeline
 from pygsage.sampling.shard import DistributedSeedSampler
 
@@ -115,6 +116,17 @@ class Problem(ABC):
             ConfigError: see above.
         """
 
+    def missing(self, machines: list[int], machine: int) -> str:
+        """What of the dataset is not on this machine and has to be, by the machine of each rank; empty if nothing."""
+        return ""
+
+    def join(self, world: World, machines: list[int]) -> None:  # noqa: B027  # most have nothing to do
+        """Makes ready to read what lies on other machines; all ranks together."""
+
+    def homes(self) -> SeedHomes | None:
+        """Where what is trained on lies, where that differs by machine."""
+        return None
+
     @abstractmethod
     def about(self, config: TrainConfig) -> About:
         """What people want to know before it begins."""
@@ -141,6 +153,11 @@ class Problem(ABC):
     def cache_counts(self) -> tuple[int, int]:
         """Rows of features that were found in the cache of hot rows, and that were not, since the last call."""
         return 0, 0
+
+    @property
+    def remote_row_bytes(self) -> int:
+        """What a row that was not in the cache takes to come from another machine; 0 where it does not."""
+        return 0
 
     @abstractmethod
     def scores(self, model: nn.Module, batch: Any) -> Tensor:

@@ -26,6 +26,7 @@ from pygsage.training.forecast import estimated_peak_bytes, write_comparison
 from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
 from pygsage.training.opening import Opened, open_problem, problem_in
+from pygsage.training.parts import refuse_together
 from pygsage.training.plan import check_options, plan
 from pygsage.training.problem import Problem
 from pygsage.training.processes import tell_what_to_do_after
@@ -66,6 +67,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             if storage is not None and not storage.takes_a_while:
                 report.line(storage.sentence())
         world.barrier(patient=True)  # a large dataset takes its time
+        machines = world.gather(world.machine)
+        refuse_together(world.gather(problem.missing(machines, world.machine) if problem is not None else ""))
         run = Run.open(config) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
@@ -83,6 +86,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
             problem = _shared(config, problem, scratch, world)
         assert problem is not None
+        problem.join(world, machines)
         problem.hot_rows = world.local_broadcast(storage.told.hot_rows if storage is not None and storage.told else 0)
         problem.spill = path / f".rows-{world.rank}"
         trainer = _trainer(config, problem, world, run, report, stack, stop, memory, scratch, num_threads)
@@ -157,6 +161,7 @@ def _trainer(
         num_ranks=world.size,
         seed=config.seed,
         global_batch_size=progress.global_batch_size,
+        homes=problem.homes(),
     )
     threads = config.sampler_threads or (2 if num_threads > 2 else 1)
     loss = build_loss(config, data)

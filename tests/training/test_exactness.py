@@ -43,8 +43,25 @@ def test_c094_same_loss_and_gradients_as_one_process(
 ) -> None:
     run_ranks([sys.executable, str(SCRIPT), str(tmp_path / "steps.pt")], num_procs)
     together = torch.load(tmp_path / "steps.pt", weights_only=True)
+    assert_same(script.CASES, together, alone)
+
+
+@pytest.mark.parametrize("num_procs", [2, 4])
+def test_same_loss_and_gradients_where_the_features_are_on_two_machines(
+    num_procs: int, script: ModuleType, alone: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    run_ranks([sys.executable, str(SCRIPT), str(tmp_path / "steps.pt"), str(tmp_path / "parts")], num_procs)
+    together = torch.load(tmp_path / "steps.pt", weights_only=True)
+    assert_same(script.IN_PARTS, together, [alone[script.CASES.index(case)] for case in script.IN_PARTS])
+    for case, step in zip(script.IN_PARTS, together, strict=True):
+        hits, misses = step["cache"]
+        assert misses > 0
+        assert (hits > 0) == (case.num_seeds > 5)
+
+
+def assert_same(cases: list[Any], together: list[dict[str, Any]], alone: list[dict[str, Any]]) -> None:
     wrong = []
-    for case, ours, expected in zip(script.CASES, together, alone, strict=True):
+    for case, ours, expected in zip(cases, together, alone, strict=True):
         bound = 1e-6 if case.dtype == torch.float32 else 1e-12
         assert ours["weight"] == expected["weight"]  # known labels, or the sum of class weights, of all ranks
         if abs(ours["loss"] - expected["loss"]) > 1e-6 * abs(expected["loss"]):

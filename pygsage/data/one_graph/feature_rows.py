@@ -16,9 +16,11 @@ from torch import Tensor
 from pygsage.data.files.fetch import read_cold
 from pygsage.data.files.scan import RowFile, drop_cached
 from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.held_rows import HeldRows
+from pygsage.data.one_graph.parts import PartRows
 from pygsage.memory.disk import writing_to
 from pygsage.native import core
-from pygsage.native.memory import empty, prefer_huge_pages
+from pygsage.native.memory import empty
 
 _FILL_ROWS = 1 << 18
 
@@ -35,6 +37,9 @@ class FeatureRows(Protocol):
 
     def counts(self) -> tuple[int, int]:
         """Rows that were found in a cache and rows that were not, since the last call."""
+
+    def finish(self) -> None:
+        """Ends a pass over the features; where they come from other ranks, all have to call it, and it serves them."""
 
 
 class ResidentRows:
@@ -56,6 +61,9 @@ class ResidentRows:
     def counts(self) -> tuple[int, int]:
         """None are counted."""
         return 0, 0
+
+    def finish(self) -> None:
+        """Nobody waits for it."""
 
 
 class ColdRows:
@@ -82,6 +90,9 @@ class ColdRows:
         """None are counted."""
         return 0, 0
 
+    def finish(self) -> None:
+        """Nobody waits for it."""
+
 
 class CachedRows(ColdRows):
     """The same with some rows held in RAM: reads give the same numbers, sooner.
@@ -104,10 +115,7 @@ class CachedRows(ColdRows):
         self, x: Tensor, held: Tensor, file: RowFile | None = None, spill: Path | None = None, spare: int = 0
     ) -> None:
         super().__init__(x)
-        self._bits, self._before = _index_of(held.numpy())
-        self.num_held, self.spare = int(held.sum()), spare
-        self._table = large((self.num_held + spare, self._x.shape[1]), self._x.dtype)
-        self._held = self._table[: self.num_held]
+        self._held, self.spare = HeldRows(held, self._x.shape[1], self._x.dtype, spare), spare
         self._file, self._is_packed = file, False
         if file is None:
             self._fill_from_map(held.numpy())
@@ -128,7 +136,7 @@ class CachedRows(ColdRows):
         have = 0
         for begin in range(0, len(held), _FILL_ROWS):
             ids = np.flatnonzero(held[begin : begin + _FILL_ROWS]) + begin
-            read_cold(self._x, ids, self._held[have : have + len(ids)])
+            read_cold(self._x, ids, self._held.rows[have : have + len(ids)])
             have += len(ids)
 
     def _fill(self, file: RowFile, held: np.ndarray, packed: IO[bytes] | None) -> None:
@@ -136,7 +144,7 @@ class CachedRows(ColdRows):
         for number, (first, rows) in enumerate(file.pieces()):
             own = held[first : first + len(rows)]
             here = int(own.sum())
-            np.compress(own, rows, axis=0, out=self._held[have : have + here])
+            np.compress(own, rows, axis=0, out=self._held.rows[have : have + here])
             have += here
             if packed is not None:
                 packed.write(rows[~own].reshape(-1).view(np.uint8).data)
@@ -145,15 +153,20 @@ class CachedRows(ColdRows):
                     drop_cached(packed.fileno())
 
     @property
+    def num_held(self) -> int:
+        """How many rows it holds."""
+        return len(self._held.rows)
+
+    @property
     def num_bytes(self) -> int:
         """What it holds."""
-        return self._held.nbytes + self._bits.nbytes + self._before.nbytes
+        return self._held.num_bytes
 
     def read(self, ids: Tensor) -> Tensor:
         """As `FeatureRows.read`. Costs a sort of the ids that are not held."""
         wanted = np.ascontiguousarray(ids.numpy())
         found = empty((len(wanted), self._x.shape[1]), self._dtype)
-        missed = self._take(wanted, found.numpy())
+        missed = self._held.take(wanted, found.numpy())
         read_cold(self._x, wanted[missed], found.numpy(), missed)
         self._count(len(wanted), len(missed))
         return found
@@ -161,22 +174,15 @@ class CachedRows(ColdRows):
     @property
     def table(self) -> Tensor:
         """The rows that are held, and after them `spare` others: [n, F]."""
-        return torch.from_numpy(self._table)
+        return torch.from_numpy(self._held.table)
 
     def find(self, ids: Tensor) -> Found:
         """Where the rows of int64 ids [n] lie in the table, and which do not. Costs a sort of the latter."""
         wanted = np.ascontiguousarray(ids.numpy())
-        places = np.empty(len(wanted), np.int32)
-        if core is not None:
-            missed = np.empty(len(wanted), np.int64)
-            missed = missed[: core.find_held(self._bits, self._before, wanted, places, missed)]
-        else:
-            is_held = self._is_held(wanted)
-            places[:] = np.where(is_held, self._place(wanted), -1)
-            missed = np.flatnonzero(~is_held)
+        places, missed = self._held.find(wanted)
         numbers = wanted[missed]
         if self._is_packed:
-            numbers -= self._place(numbers)
+            numbers -= self._held.place(numbers)
         order = np.argsort(numbers, kind="stable")
         self._count(len(wanted), len(missed))
         return Found(places, missed[order], numbers[order])
@@ -186,7 +192,7 @@ class CachedRows(ColdRows):
         assert self._file is not None
         outs = []
         for each in numbers:
-            outs.append(self._table[place : place + len(each)])
+            outs.append(self._held.table[place : place + len(each)])
             place += len(each)
         self._file.read(numbers, outs)
 
@@ -194,25 +200,6 @@ class CachedRows(ColdRows):
         with self._lock:
             self._hits += wanted - missed
             self._misses += missed
-
-    def _take(self, wanted: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Fills in the rows that are held; returns the places of the others."""
-        if core is not None:
-            missed = np.empty(len(wanted), np.int64)
-            return missed[: core.take_held(self._bits, self._before, self._held, wanted, out, missed)]
-        is_held = self._is_held(wanted)
-        out[is_held] = self._held[self._place(wanted)[is_held]]
-        return np.flatnonzero(~is_held)
-
-    def _is_held(self, ids: np.ndarray) -> np.ndarray:
-        return np.asarray((self._bits[ids >> 6] >> (ids & 63).astype(np.uint64) & np.uint64(1)).astype(bool))
-
-    def _place(self, ids: np.ndarray) -> np.ndarray:
-        """How many rows below each are held: where it lies among them, if it does."""
-        shift = (ids & 63).astype(np.uint64)
-        below = self._bits[ids >> 6] & ((np.uint64(1) << shift) - np.uint64(1))
-        ones = np.unpackbits(below.view(np.uint8).reshape(-1, 8), axis=1).sum(1)
-        return (self._before[ids >> 6] + ones).astype(np.int64)
 
     def counts(self) -> tuple[int, int]:
         """Hits and misses since the last call."""
@@ -237,23 +224,10 @@ class Found:
     numbers: np.ndarray
 
 
-def large(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-    """`numpy.empty` for what is read or written at random: in huge pages, where there are any."""
-    array = np.empty(shape, dtype)
-    prefer_huge_pages(torch.from_numpy(array), now=False)
-    return array
-
-
-def _index_of(held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A bit a row, uint64 [ceil(N / 64)], and how many are set before each word, uint32."""
-    packed = np.zeros(-(-len(held) // 64) * 8, np.uint8)
-    packed[: -(-len(held) // 8)] = np.packbits(held, bitorder="little")
-    words = np.add.reduceat(held, np.arange(0, len(held), 64), dtype=np.uint32) if len(held) else np.empty(0, np.uint32)
-    return packed.view(np.uint64), (np.cumsum(words, dtype=np.uint32) - words).astype(np.uint32)
-
-
-def rows_of(graph: Graph) -> ResidentRows | ColdRows:
+def rows_of(graph: Graph) -> ResidentRows | ColdRows | PartRows:
     """How the features of a graph are read when none are held in RAM for the purpose."""
+    if graph.parts is not None:
+        return PartRows(graph.parts)
     return ColdRows(graph.x) if graph.is_cold else ResidentRows(graph.x)
 
 

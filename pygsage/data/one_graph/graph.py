@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from pygsage.data.files.arrays import (
     write_folder,
     write_manifest,
 )
+from pygsage.data.one_graph.parts import Parts
 from pygsage.data.one_graph.raw import SPLITS
 from pygsage.memory.hot import is_cold
 from pygsage.memory.machine import read_machine
@@ -39,6 +41,7 @@ _DTYPES = {
 }
 _OPTIONAL = {"edge_id": ("int64",), "node_id": ("int64",)}
 _ORDER, _AS_GIVEN = "edge_order", "as given"  # in the place of ids that would only count up
+_PLACE = {"place": ("int32", "int64")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,9 @@ class Graph:
         task: `classes`, `multilabel` or `regression`.
         node_id: int64 `[N]`: the user's own id of each node, if `--relabel` gave them numbers; else None.
 
+    Of a graph that `pygsage partition` wrote, `x` has a shape and a dtype and no data (torch's `meta` device): its rows
+    lie in `parts`.
+
     A graph that was opened from a folder is pickled as that folder's path, with its splits if those are others.
     """
 
@@ -77,6 +83,7 @@ class Graph:
     folder: Path | None = field(default=None, init=False, repr=False)  # init=False: a changed copy has no folder
     is_split_anew: bool = field(default=False, init=False, repr=False)
     is_cold: bool = field(default=False, init=False, repr=False)  # mapped, and too large for the page cache
+    parts: Parts | None = field(default=None, init=False, repr=False)  # where the features lie, if they are split
 
     @property
     def num_nodes(self) -> int:
@@ -131,11 +138,15 @@ class Graph:
         folder = Path(folder).absolute()
         manifest = read_manifest(folder, {FORMAT: VERSION})
         try:
-            arrays = dict(_map_arrays(folder, manifest["arrays"]))
+            arrays = dict(_map_arrays(folder, manifest["arrays"], "parts" in manifest))
             if ("edge_id" in arrays) == (manifest.get(_ORDER) == _AS_GIVEN):
                 told = "is there too" if "edge_id" in arrays else "is missing"
                 raise ValueError(f"edge_id {told}: {MANIFEST} says of {_ORDER}: {manifest.get(_ORDER)!r}")
             splits = {name: arrays.pop(f"split/{name}") for name in SPLITS if f"split/{name}" in arrays}
+            parts = Parts.of(folder, manifest, arrays.pop("place")) if "parts" in manifest else None
+            if parts is not None:
+                dtype = torch.from_numpy(np.empty(0, parts.dtype)).dtype
+                arrays["x"] = torch.empty(len(parts.place), parts.width, dtype=dtype, device="meta")
             graph = Graph(
                 name=str(manifest["name"]),
                 splits=splits,
@@ -149,31 +160,35 @@ class Graph:
             raise damaged(folder, f"{type(error).__name__}: {error}") from None
         _check_lengths(folder, graph)
         object.__setattr__(graph, "folder", folder)
-        object.__setattr__(graph, "is_cold", _read_at_random(graph))
+        object.__setattr__(graph, "parts", parts)
+        object.__setattr__(graph, "is_cold", parts is None and _read_at_random(graph))
         return graph
 
     @staticmethod
     def verify(folder: str | Path) -> None:
-        """Opens a folder, and compares every byte with its checksum; reads all of it once.
+        """Opens a folder, and compares every byte that is here with its checksum; reads all of it once.
 
         Raises:
             DatasetError: when a byte is not as it was written, or the folder cannot be opened.
         """
         folder = Path(folder).absolute()
-        Graph.open(folder)
+        parts = Graph.open(folder).parts
         manifest = read_manifest(folder, {FORMAT: VERSION})
         try:
             if manifest["crc32"] != _checksum(manifest):
                 raise ValueError(f"{MANIFEST} is not what was written")
             for name, told in manifest["arrays"].items():
                 verify_array(folder, name, told)
+            if parts is not None:
+                parts.verify()
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise damaged(folder, f"{error}") from None
 
     def split_anew(self, splits: dict[str, Tensor], notes: Iterable[str]) -> Graph:
         """The same graph, in its folder if it has one, with other splits than those there."""
         changed = replace(self, splits=splits, notes=tuple(notes))
-        for name, value in (("folder", self.folder), ("is_split_anew", True), ("is_cold", self.is_cold)):
+        kept = {name: getattr(self, name) for name in ("folder", "is_cold", "parts")}
+        for name, value in {**kept, "is_split_anew": True}.items():
             object.__setattr__(changed, name, value)
         return changed
 
@@ -230,9 +245,10 @@ def _checksum(manifest: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(told, sort_keys=True).encode())
 
 
-def _map_arrays(folder: Path, described: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    allowed = _DTYPES | _OPTIONAL | {f"split/{name}": ("int64",) for name in SPLITS}
-    for name in _DTYPES:
+def _map_arrays(folder: Path, described: dict[str, Any], in_parts: bool) -> Iterator[tuple[str, Tensor]]:
+    needed = {k: v for k, v in _DTYPES.items() if k != "x"} | _PLACE if in_parts else _DTYPES
+    allowed = needed | _OPTIONAL | {f"split/{name}": ("int64",) for name in SPLITS}
+    for name in needed:
         if name not in described:
             raise ValueError(f"{MANIFEST} names no {name}")
     for name, told in described.items():

@@ -212,6 +212,10 @@ def _open(folder: Path) -> _Contents:
     manifest = read_manifest(folder, {one_graph.FORMAT: one_graph.VERSION, FORMAT: VERSION})
     if manifest["format"] == one_graph.FORMAT:
         graph = Graph.open(folder)
+        if graph.parts is not None:
+            raise DatasetError(
+                f"{folder} is in parts, which only pygsage train and predict read; expected a whole graph."
+            )
         edges = _Edges(graph.indptr, graph.indices, graph.edge_id)
         return _Contents({None: graph.num_nodes}, {(None, "x"): graph.x, (None, "y"): graph.y}, {None: edges})
     try:

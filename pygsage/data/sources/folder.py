@@ -20,6 +20,12 @@ def read_folder(reference: Reference) -> RawGraph:
             f"{reference.text} was made with options that added edges; expected to be trained on as it is.",
             "Leave --undirected, --self-loops and the like out, or convert the dataset again without them.",
         )
+    if graph.parts is not None:
+        raise DatasetError(
+            f"{reference.text} is in parts, which are trained on as they are; expected no option that changes edges, "
+            "features or labels, and no conversion.",
+            "Convert the dataset again with those options, then type pygsage partition.",
+        )
     return RawGraph(
         name=reference.text,
         origin=reference.text,

@@ -1,6 +1,8 @@
 """One rank of a world that takes the first step of many small trainings and writes down loss and gradients.
 
-Run as a program it is a rank of the job in its environment; imported it is the world of one process.
+Run as a program it is a rank of the job in its environment; imported it is the world of one process. With a folder as
+second word the features lie in two parts there, for two machines that share out the ranks: half of the rows come from
+the other.
 """
 
 from __future__ import annotations
@@ -8,25 +10,31 @@ from __future__ import annotations
 import itertools
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pygsage.config import TrainConfig
+from pygsage.data.files.arrays import write_array
 from pygsage.data.one_graph.csc import build_csc
 from pygsage.data.one_graph.graph import Graph
+from pygsage.data.one_graph.parts import Parts
 from pygsage.distributed import World
 from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.loop import Clock, Progress, Trainer
 from pygsage.training.losses import build_loss
 from pygsage.training.nodes import NodeProblem
+from pygsage.training.parts import PartProblem
 from pygsage.training.report import Report
 from pygsage.training.signals import StopRequest
 
 NUM_NODES = 6000
 NUM_TARGETS = 5
+NUM_PARTS = 2
 DTYPES = (torch.float32, torch.float64)
 
 
@@ -78,12 +86,42 @@ def _graph(case: Case) -> Graph:
     )
 
 
-def first_steps(world: World, cases: list[Case] = CASES) -> list[dict[str, Any]]:
+IN_PARTS = [
+    Case("classes", 4097, (10, 10, 10), 0.5, torch.float32),  # of many seeds some rows of the other machine are held
+    Case("classes", 4097, (-1, 2), 0.5, torch.float64),
+    Case("classes", 5, (10, 10, 10), 0.5, torch.float64),
+    Case("multilabel", 5, (3, 7), 0.5, torch.float64),
+    Case("weighted", 4097, (3, 7), 0.5, torch.float64),
+    Case("regression", 2, (3, 7), 0.5, torch.float32),
+]
+
+
+def first_steps(world: World, cases: list[Case] = CASES, folder: Path | None = None) -> list[dict[str, Any]]:
     """For each case the loss over all ranks, and the gradients after their reduction."""
-    return [_first_step(world, case) for case in cases]
+    return [_first_step(world, case, folder / str(n) if folder else None) for n, case in enumerate(cases)]
 
 
-def _first_step(world: World, case: Case) -> dict[str, Any]:
+def _in_parts(graph: Graph, folder: Path, world: World) -> Graph:
+    """The graph with its features in the folder, in two parts of unequal size, whatever its edges."""
+    part = (torch.arange(NUM_NODES) % 5 < 2).long().numpy()
+    order = np.argsort(part, kind="stable")
+    place = torch.empty(NUM_NODES, dtype=torch.int32)
+    place[torch.from_numpy(order)] = torch.arange(NUM_NODES, dtype=torch.int32)
+    told = []
+    for number in range(NUM_PARTS):
+        rows = graph.x.numpy()[order[part[order] == number]]
+        if world.is_main:
+            (folder / f"part-{number}").mkdir(parents=True)
+            told.append({"x": write_array(folder / f"part-{number}", "x", rows)})
+    told = world.broadcast(told)
+    begins = (0, int((part == 0).sum()), NUM_NODES)
+    parts = Parts(folder, place, begins, (0, 0), told, graph.num_features, graph.x.numpy().dtype, {})
+    hidden = replace(graph, x=torch.empty(graph.x.shape, dtype=graph.x.dtype, device="meta"))
+    object.__setattr__(hidden, "parts", parts)
+    return hidden
+
+
+def _first_step(world: World, case: Case, folder: Path | None = None) -> dict[str, Any]:
     config = TrainConfig(
         fanouts=case.fanouts,
         dropout=case.dropout,
@@ -94,8 +132,14 @@ def _first_step(world: World, case: Case) -> dict[str, Any]:
         class_weights=case.labels == "weighted",
     )
     graph, size = _graph(case), case.num_seeds
-    shards = DistributedSeedSampler(size, rank=world.rank, num_ranks=world.size, global_batch_size=size)
     problem = NodeProblem(graph)
+    if folder is not None:
+        problem = PartProblem(_in_parts(graph, folder, world))
+        problem.join(world, [rank * 2 // world.size for rank in range(world.size)])
+        problem.hot_rows = 500 if case.num_seeds > 5 else 0
+    shards = DistributedSeedSampler(
+        size, rank=world.rank, num_ranks=world.size, global_batch_size=size, homes=problem.homes()
+    )
     model = problem.build_model(config).to(case.dtype)
     loss = build_loss(config, graph)
     weights = loss.row_weights(graph.y[graph.splits["train"]])
@@ -108,16 +152,22 @@ def _first_step(world: World, case: Case) -> dict[str, Any]:
         )
         trainer._train_epoch(Clock())
     gradients = {name: p.grad for name, p in model.named_parameters()}
-    return {"loss": progress.loss_sum / progress.loss_weight, "weight": progress.loss_weight, "gradients": gradients}
+    counts = torch.tensor(problem.cache_counts())
+    return {
+        "loss": progress.loss_sum / progress.loss_weight,
+        "weight": progress.loss_weight,
+        "gradients": gradients,
+        "cache": world.sum_(counts).tolist(),
+    }
 
 
-def main(out: Path) -> None:
+def main(out: Path, folder: Path | None = None) -> None:
     torch.set_num_threads(1)
     with World.start() as world:
-        results = first_steps(world)
+        results = first_steps(world) if folder is None else first_steps(world, IN_PARTS, folder)
         if world.is_main:
             torch.save(results, out)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))
