@@ -15,6 +15,7 @@ from pygsage.errors import ConfigError
 from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_size, parse_split
 
 Split = Literal["train", "val", "test", "all"]
+BATCH_OF = {"node": 1024, "graph": 64}  # a step of 1,024 graphs would be a whole epoch of many a dataset
 LOWER_IS_BETTER = frozenset(
     {"loss", "mae", "rmse", "ogb_rmse"}
 )  # of the scores; of all others the higher is the better
@@ -53,10 +54,9 @@ class TrainConfig:
 
     epochs: int = option(10, "passes over the training nodes or graphs")
     max_steps: int | None = option(None, "stop after this many steps in all")
-    batch_size: int = option(
-        1024,
-        "seed nodes or graphs a step in each process; 64 graphs for a store and a pyg: class of many, less where a "
-        "dataset sets its own; for a recipe of many graphs type it",
+    batch_size: int | None = option(
+        None,
+        "seed nodes or graphs a step in each process (default: 1024 nodes, or 64 graphs; some datasets set their own)",
     )
     fanouts: tuple[int, ...] = option(
         (10, 10, 10),
@@ -161,9 +161,9 @@ class TrainConfig:
         for f in fields(self):
             _check_type(f.name, getattr(self, f.name), str(f.type))
         _check_fanouts(self.fanouts)
-        for name in ("epochs", "batch_size", "hidden"):
+        for name in ("epochs", "hidden"):
             _at_least(name, getattr(self, name), 1)
-        for name in ("max_steps", "procs", "patience", "sampler_threads"):
+        for name in ("batch_size", "max_steps", "procs", "patience", "sampler_threads"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
         for name in ("split_id", "eval_every"):
@@ -186,6 +186,14 @@ class TrainConfig:
             parse_size(self.memory_limit, "--memory-limit")
         if self.resume and self.run_dir is None:
             raise ConfigError("--resume needs to know which run to go on with.", "Add --run-dir RUN.")
+
+    def batch_of(self, unit: str) -> int:
+        """Seeds a step in each process: what was typed, or the rule for labels of a `node` or of a `graph`."""
+        return self.batch_size or BATCH_OF[unit]
+
+    def for_unit(self, unit: str) -> TrainConfig:
+        """The same with its batch size in force, whether it was typed or not."""
+        return replace(self, batch_size=self.batch_of(unit))
 
     def to_dict(self) -> dict[str, Any]:
         """What defines the result of the run, as plain values that YAML and JSON can hold."""

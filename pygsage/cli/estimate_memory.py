@@ -27,7 +27,7 @@ def run(argv: Sequence[str], parse: Parse | None = None) -> int:
 
         parse = parser.parse
     typed = parse(EstimateConfig, argv, "estimate-memory", {})
-    defaults = own_defaults(typed["dataset"], typed["num_graphs"])
+    defaults = own_defaults(typed["dataset"])
     if defaults:
         typed = parse(EstimateConfig, argv, "estimate-memory", defaults)
     config = EstimateConfig(**typed)

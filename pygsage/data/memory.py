@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
-from pygsage.data.names import BATCH_OF_GRAPHS, dataset_defaults, parse_reference
+from pygsage.data.names import dataset_defaults, parse_reference
 from pygsage.errors import DatasetError
 from pygsage.memory.answer import MemoryAnswer, answer
 from pygsage.memory.known import find_known
@@ -28,7 +26,7 @@ def estimate_memory(dataset: str = "", **options: Any) -> MemoryAnswer:
         ConfigError: for options that cannot be used.
         DatasetError: when the dataset's size cannot be known beforehand.
     """
-    defaults = own_defaults(dataset, options.get("num_graphs"))
+    defaults = own_defaults(dataset)
     config = EstimateConfig(dataset=dataset, **{**defaults, **options})
     return answer(config, shape=shape_with_torch(config))
 
@@ -48,13 +46,8 @@ def shape_with_torch(config: EstimateConfig) -> DatasetShape | None:
     return shape_of_recipe(reference, config.root)
 
 
-def own_defaults(dataset: str, num_graphs: int | None = None) -> dict[str, Any]:
-    """Those of a dataset's own defaults of `train` that change memory; of many graphs that are typed as numbers."""
-    if not dataset:
-        return dict(BATCH_OF_GRAPHS) if num_graphs is not None and num_graphs > 1 else {}
+def own_defaults(dataset: str) -> dict[str, Any]:
+    """Those of a dataset's own defaults of `train` that change memory."""
     known = find_known(dataset)
-    path = Path(os.path.expanduser(dataset))
-    of_class = os.path.isdir(path) and any((path / "raw").glob("*_graph_indicator.txt"))
-    own = dataset_defaults(known[0] if known else f"pyg:TUDataset/{path.name}" if of_class else dataset)
     names = {f.name for f in fields(EstimateConfig)}
-    return {name: value for name, value in own.items() if name in names}
+    return {name: value for name, value in dataset_defaults(known[0] if known else dataset).items() if name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -62,14 +61,6 @@ _OGB_GRAPHS = (
     "ogbg-ppa",
 )
 _OF_GRAPHS: dict[str, Any] = {"epochs": 20, "batch_size": 32, "hidden": 64, "norm": "batch", "dropout": 0.0}
-
-# Of many graphs a step takes 64, where a dataset does not set its own: a step of 1,024 would be a whole epoch of many.
-BATCH_OF_GRAPHS: dict[str, Any] = {"batch_size": 64}
-_PYG_OF_GRAPHS = {
-    "AQSOL", "BA2MotifDataset", "MNISTSuperpixels", "MalNetTiny", "MoleculeNet", "PCQM4Mv2", "QM7b", "QM9", "TUDataset",
-    "ZINC", "GNNBenchmarkDataset/CIFAR10", "GNNBenchmarkDataset/CSL", "GNNBenchmarkDataset/MNIST",
-    "LRGBDataset/Peptides-func", "LRGBDataset/Peptides-struct",
-}  # fmt: skip
 
 _KINDS = (
     "digits, digits-grid, path/to/graph.npz or .pt, path/to/recipe.py, the folder of a store, ogbn-arxiv, "
@@ -139,18 +130,11 @@ def parse_reference(text: str) -> Reference:
 
 
 def dataset_defaults(text: str) -> dict[str, Any]:
-    """The options of `TrainConfig` that a dataset sets for itself; none for a name that is not known.
-
-    What a recipe holds is known when it runs, which is later: its batches are of the global size.
-    """
+    """The options of `TrainConfig` that a dataset sets for itself; none for a name that is not known."""
     if text == "digits":
         return {"epochs": 30, "batch_size": 128}
     if text == "digits-grid" or text in _OGB_GRAPHS:
         return {**_OF_GRAPHS, "lr": 0.01} if text == "digits-grid" else dict(_OF_GRAPHS)
-    if text.startswith("pyg:"):
-        return dict(BATCH_OF_GRAPHS) if _PYG_OF_GRAPHS & {text[4:], text[4:].partition("/")[0]} else {}
-    if os.path.isfile(os.path.join(os.path.expanduser(text), "manifest.json")):
-        return dict(BATCH_OF_GRAPHS) if _has_labels_of_graphs(Path(os.path.expanduser(text))) else {}
     return dict(_OGB_DEFAULTS.get(text, {}))
 
 
@@ -237,16 +221,6 @@ def _is_store(path: Path) -> bool:
         with open(path / "manifest.json", "rb") as file:
             return b'"pygsage-graphs"' in file.read(200)
     except (OSError, ValueError):
-        return False
-
-
-def _has_labels_of_graphs(folder: Path) -> bool:
-    """Whether a folder is a store of many graphs, with labels of graphs and not of nodes, as its manifest has it."""
-    try:
-        told = json.loads((folder / "manifest.json").read_bytes())
-        labels = [column for column in told["schema"]["columns"] if column["key"] == "y"]
-        return bool(labels and labels[0]["role"] != "node")
-    except (OSError, ValueError, KeyError, TypeError):  # what it is instead is said when it is opened
         return False
 
 

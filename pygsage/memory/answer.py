@@ -146,7 +146,8 @@ def answer(
     if base_bytes is not None and machine.memory_available_bytes is not None:
         machine = replace(machine, memory_available_bytes=machine.memory_available_bytes + base_bytes)
     shape = shape or _shape(config)
-    training = resolve(config, machine.num_cores, gpus_of_driver(), num_ranks)
+    unit = "graph" if shape.num_graphs > 1 else "node"
+    training = resolve(config, unit, machine.num_cores, gpus_of_driver(), num_ranks)
     limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
     available = limit if limit is not None else machine.memory_available_bytes
     x_bytes = shape.num_nodes * shape.num_features * (2 if shape.x_dtype == "float16" else 4)

@@ -66,7 +66,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             if storage is not None and not storage.takes_a_while:
                 report.line(storage.sentence())
         world.barrier(patient=True)  # a large dataset takes its time
-        run = Run.open(config) if world.is_main else None
+        run = Run.open(config if problem is None else config.for_unit(problem.unit)) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
             node_id = getattr(problem.data, "node_id", None) if problem is not None else None
@@ -139,7 +139,7 @@ def _trainer(
             "results may differ in the last digits"
         )
     # A run keeps its global batch, whatever the number of processes it goes on with.
-    progress.global_batch_size = progress.global_batch_size or config.batch_size * world.size
+    progress.global_batch_size = progress.global_batch_size or config.batch_of(problem.unit) * world.size
     progress.num_threads = num_threads
     for line in plan(config, problem, world.size, progress.global_batch_size):
         report.line(line)

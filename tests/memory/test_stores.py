@@ -11,7 +11,6 @@ import torch
 from torch_geometric.data import Data
 
 from pygsage import to_on_disk_dataset
-from pygsage.data.memory import own_defaults
 from pygsage.errors import DatasetError
 from pygsage.memory.answer import answer
 from pygsage.memory.folders import shape_of_folder
@@ -91,8 +90,9 @@ def test_raw_folders_and_names_of_many_graphs(tmp_path: Path) -> None:
     assert (shape.num_graphs, shape.num_nodes, shape.num_edges, shape.made) == (2, 5, 4, "pyg")
     assert shape.sizes is not None
     assert shape.sizes.most_nodes == 3
-    assert own_defaults(str(tmp_path / "TINY")) == {"batch_size": 64}
-    assert own_defaults("", 1_000) == {"batch_size": 64}
-    assert own_defaults("", 1) == {}
+    assert answer(EstimateConfig(str(tmp_path / "TINY"))).training.batch_size == 64
+    for num_graphs, batch_size in ((1_000, 64), (1, 1_024)):
+        numbers = EstimateConfig("", num_graphs=num_graphs, avg_nodes=10, avg_edges=20, num_features=3)
+        assert answer(numbers).training.batch_size == batch_size
     grid = shape_of("digits-grid")
     assert (grid.num_graphs, grid.num_nodes, grid.num_edges) == (1_797, 1_797 * 64, 1_797 * 224)
