@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
 from pygsage.data.names import dataset_defaults, parse_reference
 from pygsage.errors import DatasetError
 from pygsage.memory.answer import MemoryAnswer, answer
 from pygsage.memory.known import find_known
 from pygsage.memory.options import EstimateConfig
+from pygsage.memory.peak import undroppable_bytes
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, Dataset
 
-def estimate_memory(dataset: str = "", **options: Any) -> MemoryAnswer:
+
+def estimate_memory(dataset: str | PathLike[str] | Data | Dataset = "", **options: Any) -> MemoryAnswer:
     """What a dataset takes in RAM, on disk and on a GPU, and whether it fits this machine; nothing is read but headers.
 
-    Of a recipe the first graphs are made.
+    Of a recipe the first graphs are made. Of a dataset in Python what it holds in RAM already counts for the process.
 
     Args:
-        dataset: A name, a file or a folder, as for `pygsage estimate-memory`; empty when numbers are given.
+        dataset: A name, a file or a folder, as for `pygsage estimate-memory`; empty when numbers are given; or a PyG
+            `Data`, a PyG dataset or a list of `Data`, as for `pygsage.train`.
         **options: Fields of `EstimateConfig`, such as `num_graphs=…` or `memory_limit="8GiB"`.
 
     Raises:
         ConfigError: for options that cannot be used.
         DatasetError: when the dataset's size cannot be known beforehand.
     """
+    if not isinstance(dataset, (str, PathLike)):
+        from pygsage.data.open_many import shape_of_given
+
+        shape = shape_of_given(dataset)
+        return answer(EstimateConfig(dataset=shape.name, **options), shape=shape, base_bytes=undroppable_bytes())
+    dataset = fspath(dataset)
     defaults = own_defaults(dataset)
     config = EstimateConfig(dataset=dataset, **{**defaults, **options})
     return answer(config, shape=shape_with_torch(config))

@@ -22,7 +22,7 @@ from pygsage.memory.hot import hot_rows, is_cold, with_hot_rows
 from pygsage.memory.machine import Machine, read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
-from pygsage.memory.shapes import DatasetShape, shape_from_numbers, shape_of
+from pygsage.memory.shapes import IN_PYTHON, DatasetShape, shape_from_numbers, shape_of
 from pygsage.memory.training import Training, batch_of, resolve
 from pygsage.spelling import parse_size
 
@@ -104,6 +104,10 @@ class MemoryAnswer:
 
     def next_command(self) -> str:
         """What to type next."""
+        if self.shape.name == IN_PYTHON:
+            return {"memory": "pygsage.train(dataset)", "disk": 'pygsage.train(dataset, storage="disk")'}.get(
+                self.decision.storage, "pygsage.estimate_memory(dataset, batch_size=…, fanouts=…)"
+            )
         dataset = self.shape.train_as or self.shape.name
         if self.decision.storage == "memory":
             return f"pygsage train {dataset}"

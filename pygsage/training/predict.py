@@ -65,8 +65,8 @@ def predict(
         )
     best = load_checkpoint(path / "best.pt", BEST_KEYS)
     with ExitStack() as stack:
-        storage = choose_storage(config, 1, refuse=False) if data is None else None
-        problem = open_problem(config, stack, data, storage)
+        problem = open_problem(config, stack, data, choose_storage(config, 1, refuse=False))
+        storage = problem.storage
         found = problem.data
         if (best["in_channels"], best["out_channels"]) != (found.num_features, found.num_outputs):
             raise RunError(

@@ -63,7 +63,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             with memory.phase("read"):
                 problem = opened(stack) if opened else open_problem(config, stack, storage=storage, memory=memory)
             check_options(config, problem)
-            if storage is not None and not storage.takes_a_while:
+            was_told, storage = storage is not None and storage.takes_a_while, problem.storage
+            if storage is not None and not was_told:
                 report.line(storage.sentence())
         world.barrier(patient=True)  # a large dataset takes its time
         run = Run.open(config if problem is None else config.for_unit(problem.unit)) if world.is_main else None

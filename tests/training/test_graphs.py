@@ -171,7 +171,7 @@ def test_folds_cover_every_graph_once(store: Path, tmp_path: Path) -> None:
     for fold in range(5):
         with ExitStack() as stack:
             config = TrainConfig(dataset=str(store), split="folds:5", split_id=fold)
-            found = open_data(config, stack)
+            found, _ = open_data(config, stack)
         splits = found.splits
         assert sorted(torch.cat(list(splits.values())).tolist()) == list(range(60))
         assert abs(int(found.y[splits["test"]].sum()) - 6) <= 1

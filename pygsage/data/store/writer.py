@@ -29,6 +29,7 @@ class Sink(Protocol):
     """Where a backend puts graphs that were checked."""
 
     num_buffered_bytes: int
+    sizes: dict[str, list[int]]  # of graphs, where the files themselves do not tell them
 
     def add(self, taken: Taken) -> None:
         """Appends one graph; it may be kept in memory until `flush`."""
@@ -193,6 +194,7 @@ class GraphWriter:
             "skipped": self.skipped,
             "fingerprint": self._folder.fingerprint,
             **({"checked": checked.to_dict()} if checked is not None else {}),
+            **({"sizes": self._sink.sizes} if self._sink.sizes else {}),
             "arrays": arrays,
         }
         self._folder.publish({**manifest, "checksum": manifest_checksum(manifest)})
