@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -14,6 +15,7 @@ from pygsage.data.one_graph.raw import shape_of_raw
 from pygsage.data.one_graph.take import ManyGraphs
 from pygsage.data.sources.recipe import open_recipe, read_recipe
 from pygsage.errors import DatasetError
+from pygsage.memory.degrees import Degrees
 from pygsage.memory.shapes import IN_PYTHON, TYPE_NUMBERS, DatasetShape, shape_from_sample
 
 _NUM_SAMPLED = 64
@@ -55,11 +57,13 @@ def shape_of_many(reference: Reference, root: str | None, *, count: bool = False
         if num_graphs is None and not count:
             raise _not_counted(reference, 0)
         num_values = 0
+        joined = _Joined()
         graphs = recipe.graphs()
         for data in graphs if num_graphs is None else islice(graphs, _NUM_SAMPLED):
             sample.append(_described(data))
             num_values += sum(value.numel() for value in data.to_dict().values() if isinstance(value, Tensor))
             classes = max(classes, _highest_label(data) + 1)
+            joined.add(data)
             if num_graphs is None and num_values > _COUNTED_VALUES:
                 raise _not_counted(reference, len(sample))
             if num_graphs is not None and num_values > _SAMPLED_VALUES:
@@ -67,7 +71,41 @@ def shape_of_many(reference: Reference, root: str | None, *, count: bool = False
         shape = shape_from_sample(reference.text, sample, num_graphs or len(sample))
     if num_graphs is None:
         shape = replace(shape, source=f"all of its {len(sample):,} graphs, which were made to count them")
+    if shape.made == "joined":
+        shape = joined.described(shape, len(sample), (num_graphs or len(sample)) / len(sample))
     return shape.with_outputs(_outputs(shape, classes))
+
+
+class _Joined:
+    """What has to be known of graphs with labels of nodes, which are joined: training nodes and degrees."""
+
+    def __init__(self) -> None:
+        self._num_train = 0
+        self._counted: tuple[Counter[int], Counter[int], Counter[int]] = (Counter(), Counter(), Counter())
+
+    def add(self, data: Any) -> None:
+        mask, split, edges = data.get("train_mask", None), data.get("split", None), data.get("edge_index", None)
+        if isinstance(mask, Tensor):
+            self._num_train += int(mask.sum())
+        elif split == "train":
+            self._num_train += int(data.num_nodes or 0)
+        n = int(data.num_nodes or 0)
+        good = isinstance(edges, Tensor) and edges.dim() == 2 and edges.size(0) == 2 and not edges.is_floating_point()
+        if not good or (edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < n):
+            return  # the door says what is wrong
+        sources, destinations = edges.long()
+        degrees = destinations.bincount(minlength=n)
+        for counts, found in zip(
+            self._counted, (degrees, degrees[sources], sources.bincount(minlength=n)), strict=True
+        ):
+            values, times = found.unique(return_counts=True)
+            counts.update(dict(zip(values.tolist(), times.tolist(), strict=True)))
+
+    def described(self, shape: DatasetShape, num_looked_at: int, scale: float) -> DatasetShape:
+        nodes, reached, out = self._counted
+        sources = {degree: scale * times for degree, times in out.items() if degree}
+        degrees = Degrees(nodes, reached, sources, f"the edges of {num_looked_at:,} graphs")
+        return replace(shape, num_train=round(scale * self._num_train) or None, degrees=degrees)
 
 
 def shape_of_graphs(graphs: Sequence[Any]) -> DatasetShape:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pygsage.errors import DatasetError
+from pygsage.memory.degrees import MOST_EDGES_COUNTED, degrees_of_edges
 from pygsage.memory.headers import INTEGER_CODES, read_ints, read_npy
 from pygsage.memory.shapes import DatasetShape, GraphSizes
 
 _MOST_READ = 4_000_000  # graphs whose sizes are read; of more, of so many of the first
 _SAMPLED_ROWS = 2_000
 _MOST_LABELS = 100_000
+_MOST_MASKED = 50_000_000  # nodes whose mask is read
 _CHECKED_VERSION = 1
 
 
@@ -78,11 +80,34 @@ def _shape(name: str, folder: Path, manifest: dict[str, Any]) -> DatasetShape:
     )
     if first_y and first_y["role"] == "node":
         # Joined: features are mapped from the store as they are, ids are shifted; a database is unpacked to one first.
-        mapped = frozenset() if is_rows else frozenset(("x",))
-        return replace(
-            shape, num_graphs=1, made="files", index_dtype="int64", sizes=None, stored_bytes=None, mapped=mapped
-        )
+        shape = replace(shape, num_graphs=1, made="files", index_dtype="int64", sizes=None, stored_bytes=None)
+        return shape if is_rows else _joined(folder, shape, columns, nodes, num_edges)
     return shape
+
+
+def _joined(
+    folder: Path, shape: DatasetShape, columns: list[Any], nodes: list[int], num_edges: list[int]
+) -> DatasetShape:
+    """With the training nodes and the degrees of many graphs that are joined into one."""
+    names = {column["key"]: column["name"] for column in columns}
+    masks = [names[key] for key in ("train_mask", "val_mask", "test_mask") if key in names]
+    if "train_mask" in names and shape.num_nodes <= _MOST_MASKED:
+        path = folder / f"{names['train_mask']}.npy"
+        num_train = read_ints(path, read_npy(path), shape.num_nodes).tobytes().count(1) or None
+        shape = replace(shape, num_train=num_train)
+    if "edge_index" in names and shape.num_edges <= MOST_EDGES_COUNTED and len(nodes) * shape.num_edges:
+        path = folder / f"{names['edge_index']}.npy"
+        ids = list(read_ints(path, read_npy(path), 2 * shape.num_edges))
+        first = first_edge = 0
+        for n, e in zip(nodes, num_edges, strict=True):
+            if first:
+                ids[2 * first_edge : 2 * (first_edge + e)] = [
+                    i + first for i in ids[2 * first_edge : 2 * (first_edge + e)]
+                ]
+            first, first_edge = first + n, first_edge + e
+        told = f"all {shape.num_edges:,} edges"
+        shape = replace(shape, degrees=degrees_of_edges(ids[::2], ids[1::2], shape.num_nodes, told))
+    return replace(shape, mapped=frozenset(("x",)), other_bytes=len(masks) * shape.num_nodes)
 
 
 def _noted_sizes(told: dict[str, list[int]], num_graphs: int) -> tuple[tuple[int, int], GraphSizes]:
