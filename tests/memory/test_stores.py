@@ -27,8 +27,10 @@ def graphs(num_graphs: int = 30, **more: Any) -> list[Data]:
     return found
 
 
-@pytest.mark.parametrize("backend", ["columnar", "sqlite"])
+@pytest.mark.parametrize("backend", ["columnar", "sqlite", "rocksdb"])
 def test_counts_are_exact_and_come_from_the_manifest(tmp_path: Path, backend: str) -> None:
+    if backend == "rocksdb":
+        pytest.importorskip("rocksdict")
     to_on_disk_dataset(graphs(), tmp_path / "store", backend)
     shape = shape_of_folder("store", tmp_path / "store")
     total = sum(4 + number % 5 for number in range(30))
@@ -53,7 +55,22 @@ def test_graphs_with_labels_of_nodes_are_joined_into_one(tmp_path: Path) -> None
         graph.y = torch.zeros(graph.num_nodes, dtype=torch.int64)
     to_on_disk_dataset(made, tmp_path / "store")
     shape = shape_of_folder("store", tmp_path / "store")
-    assert (shape.num_graphs, shape.made) == (1, "read")
+    assert (shape.num_graphs, shape.made) == (1, "files")
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "rocksdb"])
+def test_a_database_without_sizes_in_its_manifest(tmp_path: Path, backend: str) -> None:
+    to_on_disk_dataset(graphs(), tmp_path / "store", "sqlite")
+    told = json.loads((tmp_path / "store" / "manifest.json").read_bytes())
+    del told["sizes"]
+    (tmp_path / "store" / "manifest.json").write_text(json.dumps({**told, "backend": backend}))
+    if backend == "sqlite":
+        shape = shape_of_folder("store", tmp_path / "store")
+        assert (shape.num_nodes, shape.source) == (180, "the manifest of the store, and 30 of its rows")
+        return
+    with pytest.raises(DatasetError, match="an older version wrote without the sizes") as refused:
+        shape_of_folder("store", tmp_path / "store")
+    assert "pygsage convert" in refused.value.advice
 
 
 @pytest.mark.parametrize("damage", [{"schema": None}, {"num_graphs": "many"}, {"arrays": {}}])

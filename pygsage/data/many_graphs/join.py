@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from pygsage.data.one_graph.take import SPLIT_KEYS
 from pygsage.data.store.checks import check_edges
 from pygsage.data.store.column_store import ColumnStore
 from pygsage.data.store.convert import to_on_disk_dataset
-from pygsage.data.store.on_disk import OnDiskGraphs
 from pygsage.data.store.schema import Column
 from pygsage.errors import DatasetError
 
@@ -28,7 +28,10 @@ def columns_of(reader: GraphReader, scratch: Path) -> ColumnStore:
     """The columns of a store: its own, or those that a database's rows are written to, read once, in `scratch`."""
     if reader.store is not None:
         return reader.store
-    to_on_disk_dataset(OnDiskGraphs(reader.folder), scratch / "columns")
+    rows = (reader.database.get(number) for number in range(reader.num_graphs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # they were told when the database was made
+        to_on_disk_dataset(rows, scratch / "columns", missing="keep")
     return ColumnStore.open(scratch / "columns")
 
 
