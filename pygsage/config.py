@@ -138,7 +138,6 @@ class TrainConfig:
     storage: Literal["auto", "memory", "disk"] = option(
         "auto",
         "hold the dataset in memory, or read it from disk while training; auto: in memory when that fits",
-        transient=True,
     )
     memory_limit: str | None = option(
         None, "RAM that the job may take, such as 8GiB (default: what is available)", transient=True
@@ -180,7 +179,13 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= least):
                 raise ConfigError(f"{flag(name)} is {value:g}; expected a finite number of at least {least:g}.")
-        parse_split(self.split)
+        kind, numbers = parse_split(self.split)
+        if kind == "folds" and (self.split_id or 0) >= numbers[0]:
+            raise ConfigError(
+                f"--split-id is {self.split_id}, and --split {self.split} makes {numbers[0]:.0f} folds; expected a "
+                f"number from 0 to {numbers[0] - 1:.0f}.",
+                "Type for example --split-id 0.",
+            )
         parse_gpus(self.gpus)
         if self.memory_limit is not None:
             parse_size(self.memory_limit, "--memory-limit")

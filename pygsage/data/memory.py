@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from pygsage.config import TrainConfig
 from pygsage.data.names import dataset_defaults, parse_reference
 from pygsage.errors import DatasetError
 from pygsage.memory.answer import MemoryAnswer, answer
@@ -13,6 +14,7 @@ from pygsage.memory.known import find_known
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.peak import undroppable_bytes
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
+from pygsage.spelling import flag
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset
@@ -40,7 +42,7 @@ def estimate_memory(dataset: str | PathLike[str] | Data | Dataset = "", **option
     dataset = fspath(dataset)
     defaults = own_defaults(dataset)
     config = EstimateConfig(dataset=dataset, **{**defaults, **options})
-    return answer(config, shape=shape_with_torch(config))
+    return replace(answer(config, shape=shape_with_torch(config)), typed=typed_options(config, defaults))
 
 
 def shape_with_torch(config: EstimateConfig) -> DatasetShape | None:
@@ -56,6 +58,23 @@ def shape_with_torch(config: EstimateConfig) -> DatasetShape | None:
             TYPE_NUMBERS,
         ) from None
     return shape_of_recipe(reference, config.root)
+
+
+def typed_options(config: EstimateConfig, defaults: dict[str, Any]) -> str:
+    """The options of `train` that differ from a dataset's own, such as `--procs 4 --undirected`."""
+    of_train = {f.name for f in fields(TrainConfig)} - {"dataset", "json"}
+    if not config.dataset.partition(":")[0].endswith(".py"):
+        of_train -= {"root"}  # the shape's own name has it
+    words = []
+    for f in fields(config):
+        value = getattr(config, f.name)
+        if f.name not in of_train or value == defaults.get(f.name, f.default):
+            continue
+        if isinstance(value, bool):
+            words.append(flag(f.name) if value else flag(f"no_{f.name}"))
+        else:
+            words.append(f"{flag(f.name)} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
+    return " ".join(words)
 
 
 def own_defaults(dataset: str) -> dict[str, Any]:

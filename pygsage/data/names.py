@@ -268,6 +268,12 @@ def _folder(text: str, path: Path) -> DatasetError:
 
 def _not_known(text: str, path: Path) -> DatasetError:
     suffix = path.suffix.lower()
+    unfinished = os.path.join(os.path.dirname(os.path.abspath(path)), f".{path.name}.partial")
+    if path.name and not os.path.exists(path) and os.path.isdir(unfinished):
+        return DatasetError(
+            f"{_shown(text)} is not there: its conversion was interrupted, or still goes on, in {unfinished}.",
+            f"Go on with it: pygsage convert DATASET {_shown(text)} --resume",
+        )
     if suffix in (".pkl", ".pickle", ".gpickle"):
         of_networkx = "Of a networkx graph that you trust, torch_geometric.utils.from_networkx makes a Data. "
         return DatasetError(

@@ -51,6 +51,7 @@ class MemoryAnswer:
         decision: Where to hold it.
         build_bytes: RAM for sorting edges while a graph is built on disk.
         hot_rows: Rows of the features that each rank holds in RAM when it trains from disk.
+        typed: The options of `train` that were given, as they are typed; the next command has them too.
     """
 
     shape: DatasetShape
@@ -63,6 +64,7 @@ class MemoryAnswer:
     decision: Decision
     build_bytes: int = BUILD_BYTES
     hot_rows: int = 0
+    typed: str = ""
 
     @property
     def chosen(self) -> Estimate:
@@ -109,10 +111,13 @@ class MemoryAnswer:
                 self.decision.storage, "pygsage.estimate_memory(dataset, batch_size=…, fanouts=…)"
             )
         dataset = self.shape.train_as or self.shape.name
+        more = f" {self.typed}" if self.typed else ""
         if self.decision.storage == "memory":
-            return f"pygsage train {dataset}"
+            return f"pygsage train {dataset}{more}"
         if self.decision.storage == "disk":
-            return f"pygsage train {dataset}  # builds it on disk by itself; or first: pygsage convert {dataset} OUT"
+            return (
+                f"pygsage train {dataset}{more}  # builds it on disk by itself; or first: pygsage convert {dataset} OUT"
+            )
         smaller = max(1, self.training.batch_size // 4)
         fanouts = ",".join(str(k) if k < 0 else str(max(1, k // 2)) for k in self.training.fanouts)
         return f"pygsage estimate-memory {self.shape.name} --batch-size {smaller} --fanouts {fanouts}"

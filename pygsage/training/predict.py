@@ -14,6 +14,7 @@ from pygsage.data.storage import choose_storage
 from pygsage.distributed import World
 from pygsage.errors import DatasetError, RunError
 from pygsage.training.checkpoint import load_checkpoint, load_weights
+from pygsage.training.content import check_content
 from pygsage.training.opening import open_problem
 from pygsage.training.run import BEST_KEYS, saved_config
 
@@ -74,6 +75,7 @@ def predict(
                 f"{found.num_features} and {found.num_outputs}.",
                 "Use the dataset that the run was trained on.",
             )
+        check_content(path, found)
         if split != "all" and split not in found.splits:
             raise DatasetError(
                 f"{found.name} has no {split} {problem.unit}s.",

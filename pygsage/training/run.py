@@ -23,7 +23,7 @@ from pygsage.training.checkpoint import load_checkpoint, write_atomically
 BEST_KEYS = ("model", "in_channels", "out_channels")
 LAST_KEYS = ("model", "optimizer", "scheduler", "progress", "metrics_bytes")
 # These say how long to train, not what; a resumed run may change them.
-EXTENDABLE = ("epochs", "max_steps", "patience", "eval_every", "root")
+EXTENDABLE = ("epochs", "max_steps", "patience", "eval_every", "root", "storage")
 
 
 class Run:

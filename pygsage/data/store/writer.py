@@ -181,16 +181,16 @@ class GraphWriter:
         self._is_consistent = False
         arrays = self._sink.finish(schema)
         self._sink.close()
-        checked = None
+        checked, refused = None, list[str]()
         if self.backend == "columnar":
-            checked = check_written(self._folder.path, schema, self.intake.num_graphs, arrays)
+            checked, refused = check_written(self._folder.path, schema, self.intake.num_graphs, arrays)
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             "backend": self.backend,
             "num_graphs": self.intake.num_graphs,
             "schema": schema.to_dict(),
-            "notes": self.intake.notes,
+            "notes": [*self.intake.notes, *refused],
             "skipped": self.skipped,
             "fingerprint": self._folder.fingerprint,
             **({"checked": checked.to_dict()} if checked is not None else {}),
