@@ -15,6 +15,7 @@ from pygsage.errors import ConfigError
 from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_share, parse_size, parse_split
 
 Split = Literal["train", "val", "test", "all"]
+BATCH_OF = {"node": 1024, "graph": 64}  # a step of 1,024 graphs would be a whole epoch of many a dataset
 LOWER_IS_BETTER = frozenset(
     {"loss", "mae", "rmse", "ogb_rmse"}
 )  # of the scores; of all others the higher is the better
@@ -53,10 +54,9 @@ class TrainConfig:
 
     epochs: int = option(10, "passes over the training nodes or graphs")
     max_steps: int | None = option(None, "stop after this many steps in all")
-    batch_size: int = option(
-        1024,
-        "seed nodes or graphs a step in each process; 64 graphs for a store and a pyg: class of many, less where a "
-        "dataset sets its own; for a recipe of many graphs type it",
+    batch_size: int | None = option(
+        None,
+        "seed nodes or graphs a step in each process (default: 1024 nodes, or 64 graphs; some datasets set their own)",
     )
     fanouts: tuple[int, ...] = option(
         (10, 10, 10),
@@ -138,7 +138,6 @@ class TrainConfig:
     storage: Literal["auto", "memory", "disk"] = option(
         "auto",
         "hold the dataset in memory, or read it from disk while training; auto: in memory when that fits",
-        transient=True,
     )
     memory_limit: str | None = option(
         None, "RAM that the job may take, such as 8GiB (default: what is available)", transient=True
@@ -167,9 +166,9 @@ class TrainConfig:
         for f in fields(self):
             _check_type(f.name, getattr(self, f.name), str(f.type))
         _check_fanouts(self.fanouts)
-        for name in ("epochs", "batch_size", "hidden"):
+        for name in ("epochs", "hidden"):
             _at_least(name, getattr(self, name), 1)
-        for name in ("max_steps", "procs", "patience", "sampler_threads"):
+        for name in ("batch_size", "max_steps", "procs", "patience", "sampler_threads"):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 1)
         for name in ("split_id", "eval_every"):
@@ -186,13 +185,27 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= least):
                 raise ConfigError(f"{flag(name)} is {value:g}; expected a finite number of at least {least:g}.")
-        parse_split(self.split)
+        kind, numbers = parse_split(self.split)
+        if kind == "folds" and (self.split_id or 0) >= numbers[0]:
+            raise ConfigError(
+                f"--split-id is {self.split_id}, and --split {self.split} makes {numbers[0]:.0f} folds; expected a "
+                f"number from 0 to {numbers[0] - 1:.0f}.",
+                "Type for example --split-id 0.",
+            )
         parse_gpus(self.gpus)
         parse_share(self.remote_cache, "--remote-cache")
         if self.memory_limit is not None:
             parse_size(self.memory_limit, "--memory-limit")
         if self.resume and self.run_dir is None:
             raise ConfigError("--resume needs to know which run to go on with.", "Add --run-dir RUN.")
+
+    def batch_of(self, unit: str) -> int:
+        """Seeds a step in each process: what was typed, or the rule for labels of a `node` or of a `graph`."""
+        return self.batch_size or BATCH_OF[unit]
+
+    def for_unit(self, unit: str) -> TrainConfig:
+        """The same with its batch size in force, whether it was typed or not."""
+        return replace(self, batch_size=self.batch_of(unit))
 
     def to_dict(self) -> dict[str, Any]:
         """What defines the result of the run, as plain values that YAML and JSON can hold."""

@@ -35,9 +35,10 @@ DATA_ORDER = (
     ("many_graphs",),
     ("sources",),
     ("sampled",),
-    ("storage", "memory"),
+    ("storage",),
     ("open",),
     ("open_many",),
+    ("memory",),
 )
 DATA_RANK = {room: number for number, rooms in enumerate(DATA_ORDER) for room in rooms}
 STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "launched", "connections", "memory")

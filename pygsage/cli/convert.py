@@ -29,7 +29,8 @@ def run(argv: Sequence[str]) -> int:
         for note in answer["notes"]:
             print(f"note: {note}")
         skipped = f", {len(answer['skipped'])} skipped" if answer["skipped"] else ""
-        print(f"{answer['num_graphs']:,} graphs{skipped} in {answer['store']}: {answer['bytes'] / 2**20:,.1f} MiB")
+        graphs = "1 graph" if answer["num_graphs"] == 1 else f"{answer['num_graphs']:,} graphs"
+        print(f"{graphs}{skipped} in {answer['store']}: {answer['bytes'] / 2**20:,.1f} MiB")
     return 0
 
 

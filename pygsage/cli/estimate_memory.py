@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pygsage.data.memory import own_defaults, shape_with_torch
+from pygsage.data.memory import own_defaults, shape_with_torch, typed_options
 from pygsage.memory.answer import answer
 from pygsage.memory.options import EstimateConfig
 
@@ -27,10 +28,10 @@ def run(argv: Sequence[str], parse: Parse | None = None) -> int:
 
         parse = parser.parse
     typed = parse(EstimateConfig, argv, "estimate-memory", {})
-    defaults = own_defaults(typed["dataset"], typed["num_graphs"])
+    defaults = own_defaults(typed["dataset"])
     if defaults:
         typed = parse(EstimateConfig, argv, "estimate-memory", defaults)
     config = EstimateConfig(**typed)
-    found = answer(config, shape=shape_with_torch(config))
+    found = replace(answer(config, shape=shape_with_torch(config)), typed=typed_options(config, defaults))
     print(json.dumps(found.to_dict(), allow_nan=False) if config.json else found.text(), flush=True)
     return found.decision.exit_status

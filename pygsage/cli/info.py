@@ -122,7 +122,7 @@ def describe_dataset(config: InfoConfig) -> dict[str, Any]:
         dataset=config.target, root=config.root, offline=config.offline, trust_pickle=config.trust_pickle
     )
     with ExitStack() as stack:
-        found = open_data(wanted, stack, need_split=False)
+        found, _ = open_data(wanted, stack, need_split=False)
         return _describe_graphs(found) if isinstance(found, GraphSet) else _describe(found)
 
 

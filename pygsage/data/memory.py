@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
+from dataclasses import fields, replace
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
-from pygsage.data.names import BATCH_OF_GRAPHS, dataset_defaults, parse_reference
+from pygsage.config import TrainConfig
+from pygsage.data.names import dataset_defaults, parse_reference
 from pygsage.errors import DatasetError
 from pygsage.memory.answer import MemoryAnswer, answer
 from pygsage.memory.known import find_known
 from pygsage.memory.options import EstimateConfig
+from pygsage.memory.peak import undroppable_bytes
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
+from pygsage.spelling import flag
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, Dataset
 
 
-def estimate_memory(dataset: str = "", **options: Any) -> MemoryAnswer:
+def estimate_memory(dataset: str | PathLike[str] | Data | Dataset = "", **options: Any) -> MemoryAnswer:
     """What a dataset takes in RAM, on disk and on a GPU, and whether it fits this machine; nothing is read but headers.
 
-    Of a recipe the first graphs are made.
+    Of a recipe the first graphs are made. Of a dataset in Python what it holds in RAM already counts for the process.
 
     Args:
-        dataset: A name, a file or a folder, as for `pygsage estimate-memory`; empty when numbers are given.
+        dataset: A name, a file or a folder, as for `pygsage estimate-memory`; empty when numbers are given; or a PyG
+            `Data`, a PyG dataset or a list of `Data`, as for `pygsage.train`.
         **options: Fields of `EstimateConfig`, such as `num_graphs=…` or `memory_limit="8GiB"`.
 
     Raises:
         ConfigError: for options that cannot be used.
         DatasetError: when the dataset's size cannot be known beforehand.
     """
-    defaults = own_defaults(dataset, options.get("num_graphs"))
+    if not isinstance(dataset, (str, PathLike)):
+        from pygsage.data.open_many import shape_of_given
+
+        shape = shape_of_given(dataset)
+        return answer(EstimateConfig(dataset=shape.name, **options), shape=shape, base_bytes=undroppable_bytes())
+    dataset = fspath(dataset)
+    defaults = own_defaults(dataset)
     config = EstimateConfig(dataset=dataset, **{**defaults, **options})
-    return answer(config, shape=shape_with_torch(config))
+    return replace(answer(config, shape=shape_with_torch(config)), typed=typed_options(config, defaults))
 
 
 def shape_with_torch(config: EstimateConfig) -> DatasetShape | None:
@@ -48,13 +60,25 @@ def shape_with_torch(config: EstimateConfig) -> DatasetShape | None:
     return shape_of_recipe(reference, config.root)
 
 
-def own_defaults(dataset: str, num_graphs: int | None = None) -> dict[str, Any]:
-    """Those of a dataset's own defaults of `train` that change memory; of many graphs that are typed as numbers."""
-    if not dataset:
-        return dict(BATCH_OF_GRAPHS) if num_graphs is not None and num_graphs > 1 else {}
+def typed_options(config: EstimateConfig, defaults: dict[str, Any]) -> str:
+    """The options of `train` that differ from a dataset's own, such as `--procs 4 --undirected`."""
+    of_train = {f.name for f in fields(TrainConfig)} - {"dataset", "json"}
+    if not config.dataset.partition(":")[0].endswith(".py"):
+        of_train -= {"root"}  # the shape's own name has it
+    words = []
+    for f in fields(config):
+        value = getattr(config, f.name)
+        if f.name not in of_train or value == defaults.get(f.name, f.default):
+            continue
+        if isinstance(value, bool):
+            words.append(flag(f.name) if value else flag(f"no_{f.name}"))
+        else:
+            words.append(f"{flag(f.name)} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
+    return " ".join(words)
+
+
+def own_defaults(dataset: str) -> dict[str, Any]:
+    """Those of a dataset's own defaults of `train` that change memory."""
     known = find_known(dataset)
-    path = Path(os.path.expanduser(dataset))
-    of_class = os.path.isdir(path) and any((path / "raw").glob("*_graph_indicator.txt"))
-    own = dataset_defaults(known[0] if known else f"pyg:TUDataset/{path.name}" if of_class else dataset)
     names = {f.name for f in fields(EstimateConfig)}
-    return {name: value for name, value in own.items() if name in names}
+    return {name: value for name, value in dataset_defaults(known[0] if known else dataset).items() if name in names}

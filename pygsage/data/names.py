@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -62,14 +61,6 @@ _OGB_GRAPHS = (
     "ogbg-ppa",
 )
 _OF_GRAPHS: dict[str, Any] = {"epochs": 20, "batch_size": 32, "hidden": 64, "norm": "batch", "dropout": 0.0}
-
-# Of many graphs a step takes 64, where a dataset does not set its own: a step of 1,024 would be a whole epoch of many.
-BATCH_OF_GRAPHS: dict[str, Any] = {"batch_size": 64}
-_PYG_OF_GRAPHS = {
-    "AQSOL", "BA2MotifDataset", "MNISTSuperpixels", "MalNetTiny", "MoleculeNet", "PCQM4Mv2", "QM7b", "QM9", "TUDataset",
-    "ZINC", "GNNBenchmarkDataset/CIFAR10", "GNNBenchmarkDataset/CSL", "GNNBenchmarkDataset/MNIST",
-    "LRGBDataset/Peptides-func", "LRGBDataset/Peptides-struct",
-}  # fmt: skip
 
 _KINDS = (
     "digits, digits-grid, path/to/graph.npz or .pt, path/to/recipe.py, the folder of a store, ogbn-arxiv, "
@@ -139,18 +130,11 @@ def parse_reference(text: str) -> Reference:
 
 
 def dataset_defaults(text: str) -> dict[str, Any]:
-    """The options of `TrainConfig` that a dataset sets for itself; none for a name that is not known.
-
-    What a recipe holds is known when it runs, which is later: its batches are of the global size.
-    """
+    """The options of `TrainConfig` that a dataset sets for itself; none for a name that is not known."""
     if text == "digits":
         return {"epochs": 30, "batch_size": 128}
     if text == "digits-grid" or text in _OGB_GRAPHS:
         return {**_OF_GRAPHS, "lr": 0.01} if text == "digits-grid" else dict(_OF_GRAPHS)
-    if text.startswith("pyg:"):
-        return dict(BATCH_OF_GRAPHS) if _PYG_OF_GRAPHS & {text[4:], text[4:].partition("/")[0]} else {}
-    if os.path.isfile(os.path.join(os.path.expanduser(text), "manifest.json")):
-        return dict(BATCH_OF_GRAPHS) if _has_labels_of_graphs(Path(os.path.expanduser(text))) else {}
     return dict(_OGB_DEFAULTS.get(text, {}))
 
 
@@ -240,16 +224,6 @@ def _is_store(path: Path) -> bool:
         return False
 
 
-def _has_labels_of_graphs(folder: Path) -> bool:
-    """Whether a folder is a store of many graphs, with labels of graphs and not of nodes, as its manifest has it."""
-    try:
-        told = json.loads((folder / "manifest.json").read_bytes())
-        labels = [column for column in told["schema"]["columns"] if column["key"] == "y"]
-        return bool(labels and labels[0]["role"] != "node")
-    except (OSError, ValueError, KeyError, TypeError):  # what it is instead is said when it is opened
-        return False
-
-
 def _shown(text: str) -> str:
     """A name for an error: on one line, and no longer than that takes."""
     short = text if len(text) <= 300 else f"{text[:300]}…"
@@ -294,6 +268,12 @@ def _folder(text: str, path: Path) -> DatasetError:
 
 def _not_known(text: str, path: Path) -> DatasetError:
     suffix = path.suffix.lower()
+    unfinished = os.path.join(os.path.dirname(os.path.abspath(path)), f".{path.name}.partial")
+    if path.name and not os.path.exists(path) and os.path.isdir(unfinished):
+        return DatasetError(
+            f"{_shown(text)} is not there: its conversion was interrupted, or still goes on, in {unfinished}.",
+            f"Go on with it: pygsage convert DATASET {_shown(text)} --resume",
+        )
     if suffix in (".pkl", ".pickle", ".gpickle"):
         of_networkx = "Of a networkx graph that you trust, torch_geometric.utils.from_networkx makes a Data. "
         return DatasetError(

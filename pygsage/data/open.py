@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from pygsage.config import TrainConfig
-from pygsage.data.names import parse_reference
+from pygsage.data.names import Reference, parse_reference
 from pygsage.data.one_graph.build import build_graph
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.one_graph.prepare import prepare_graph, with_splits
@@ -51,16 +52,40 @@ def open_graph(
     if storage is None or storage.folder is None or reference is None:
         given = storage.raw if storage is not None else None
         return prepare_graph(given or read_source(config), config, need_split, memory)
-    folder, given = storage.folder, storage.raw
+    given = storage.raw
+    return graph_on_disk(
+        lambda scratch: given or read_source(config, scratch), config, reference, storage, need_split, memory
+    )
+
+
+def graph_on_disk(
+    read: Callable[[Path], RawGraph],
+    config: TrainConfig,
+    reference: Reference | None,
+    storage: Storage,
+    need_split: bool,
+    memory: PeakMemory | None = None,
+) -> Graph:
+    """The graph in `storage.folder`, which is built there unless it was, from the same files with the same options.
+
+    Args:
+        read: As for `build_graph`.
+        reference: The dataset; None for one that is given in Python, which is built in any case.
+
+    Raises:
+        DatasetError, ConfigError: as `build_graph`.
+    """
+    folder = storage.folder
+    assert folder is not None
     with one_builder(folder):
-        if is_current(folder, config, reference):
+        if reference is not None and is_current(folder, config, reference):
             graph = Graph.open(folder)
         else:
             graph = build_graph(
-                lambda scratch: given or read_source(config, scratch),
+                read,
                 config,
                 folder,
-                fingerprint_of(config, reference),
+                fingerprint_of(config, reference) if reference is not None else {},
                 need_split=need_split if config.split == "public" else None,
                 budget_bytes=storage.budget_bytes,
                 overwrite=True,
@@ -82,13 +107,20 @@ def changes_arrays(config: TrainConfig, graph: Graph) -> bool:
 
 
 def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) -> Graph:
-    """The same for a PyG `Data`, or a PyG dataset that holds one, which is left as it is; `config.dataset` names it.
-
-    The graph shares the memory of `data.x` where its dtype allows that.
+    """The graph in RAM of what `raw_of_data` takes; it shares the memory of `data.x` where its dtype allows that.
 
     Raises:
         DatasetError: when it is not what can be trained.
         ConfigError: when an option does not go with it.
+    """
+    return prepare_graph(raw_of_data(data, config), config, need_split)
+
+
+def raw_of_data(data: Any, config: TrainConfig) -> RawGraph:
+    """The parts of a PyG `Data`, or of a PyG dataset that holds one, which is left as it is; `config.dataset` names it.
+
+    Raises:
+        DatasetError: when it is not one graph.
     """
     from torch_geometric.data import Dataset
 
@@ -99,7 +131,7 @@ def graph_from_data(data: Any, config: TrainConfig, *, need_split: bool = True) 
     raw = raw_from_data(config.dataset, config.dataset, data, num_graphs)
     if config.normalize_features and isinstance(raw.x, Tensor):
         raw.x = raw.x.detach().clone()  # it is done in place
-    return prepare_graph(raw, config, need_split)
+    return raw
 
 
 def read_source(config: TrainConfig, scratch: Path | None = None) -> RawGraph:

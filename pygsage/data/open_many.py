@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pygsage.config import TrainConfig
+from pygsage.data.files.scratch import scratch_folder
 from pygsage.data.many_graphs.door import check_graphs, label_is_by_node
 from pygsage.data.many_graphs.graph_set import GraphSet
-from pygsage.data.many_graphs.join import join_graphs
+from pygsage.data.many_graphs.join import columns_of, join_graphs
 from pygsage.data.many_graphs.made_store import open_made
 from pygsage.data.many_graphs.reader import GraphReader
 from pygsage.data.many_graphs.recipe_store import inputs_of, recipe_store
 from pygsage.data.names import Reference, parse_reference
 from pygsage.data.one_graph.graph import Graph
-from pygsage.data.one_graph.raw import RawGraph
+from pygsage.data.one_graph.prepare import prepare_graph
+from pygsage.data.one_graph.raw import RawGraph, shape_of_raw
 from pygsage.data.one_graph.take import ManyGraphs
-from pygsage.data.open import GIVEN, graph_from_data, open_graph
-from pygsage.data.storage import Storage
-from pygsage.data.store.recipe_dataset import choose_storage
+from pygsage.data.open import GIVEN, graph_on_disk, open_graph, raw_of_data
+from pygsage.data.sampled import shape_of_graphs
+from pygsage.data.storage import Storage, choose_storage
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.peak import PeakMemory
+from pygsage.memory.shapes import IN_PYTHON, TYPE_NUMBERS, DatasetShape
+from pygsage.memory.stores import shape_of_store
 
 Opened = Graph | GraphSet
 
@@ -35,39 +40,42 @@ def open_data(
     need_split: bool = True,
     storage: Storage | None = None,
     memory: PeakMemory | None = None,
-) -> Opened:
-    """Reads, checks and prepares what a run trains on.
+) -> tuple[Opened, Storage | None]:
+    """Reads, checks and prepares what a run trains on; returns it, and how it is held.
 
     Graphs that lie in no store yet are written to one first, one at a time: beside the files that a PyG class or OGB
     have processed, for a recipe in the user's cache, where it is used again as long as the inputs are the same; or for
-    the time of the run in a folder of its own.
+    the time of the run in a folder of its own. Where their size was not known before, it is then, and `storage` is
+    decided on.
 
     Args:
         stack: Closed when the data are no longer used.
         given: A dataset in Python in the place of the one that is named.
         need_split: As for `open_graph`.
-        storage: Where the dataset is held; None to find out.
+        storage: Where the dataset is held; None for RAM, whatever it takes.
         memory: Measures peaks, of reading and of processing apart.
 
     Raises:
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
+        EnvironmentLimitError: when it does not fit, and that could not be known before.
     """
     opening = _Opening(config, stack, need_split, storage, memory)
     if given is not None:
-        return opening.given(given)
+        return opening.given(given), opening.storage
     if config.dataset == GIVEN:
-        return open_graph(config)  # says what is missing
+        return open_graph(config), storage  # says what is missing
     reference = parse_reference(config.dataset)
     if reference.kind in ("digits-grid", "ogb-graphs", "store"):
-        return opening.named(reference)
+        return opening.named(reference), opening.storage
     try:
-        return open_graph(config, need_split=need_split, storage=storage, memory=memory)
+        return open_graph(config, need_split=need_split, storage=storage, memory=memory), storage
     except ManyGraphs as found:
         if reference.kind not in ("pyg", "recipe"):
             raise
         dataset = found.dataset
-    return opening.pyg(dataset) if reference.kind == "pyg" else opening.recipe(reference)
+    opened = opening.pyg(dataset) if reference.kind == "pyg" else opening.recipe(reference)
+    return opened, opening.storage
 
 
 def not_a_dataset(given: Any) -> DatasetError:
@@ -99,20 +107,20 @@ class _Opening:
 
     def given(self, dataset: Any) -> Opened:
         from torch_geometric.data import Dataset
-        from torch_geometric.data.data import BaseData
 
         from pygsage.data.store.stored import StoredGraphs
 
         config = self.config
-        listed = isinstance(dataset, (list, tuple)) and all(isinstance(item, BaseData) for item in dataset)
-        if not isinstance(dataset, (BaseData, Dataset)) and not (listed and dataset):
-            raise not_a_dataset(dataset)
+        _check_given(dataset)
+        listed = isinstance(dataset, (list, tuple))
         if not (listed or isinstance(dataset, Dataset)) or len(dataset) < 2:
-            only = dataset[0] if listed and len(dataset) == 1 else dataset
-            return graph_from_data(only, config, need_split=self.need_split)
+            only = raw_of_data(dataset[0] if listed and len(dataset) == 1 else dataset, config)
+            shape = _shape_in_ram(only)
+            if shape is not None:
+                self._decide(shape)
+            return self._graph(only)
         raw = self._raw("the dataset given in Python")
-        whole = isinstance(dataset, Dataset) and dataset._indices is None
-        if isinstance(dataset, StoredGraphs) and whole and dataset.transform is None and _lies_in_store(dataset):
+        if isinstance(dataset, StoredGraphs) and _lies_in_store(dataset):
             return self._use(raw)(GraphReader(dataset.store_path.absolute()))
         graphs: Any = dataset
         if isinstance(dataset, Dataset) and dataset.transform is not None:
@@ -174,35 +182,89 @@ class _Opening:
 
     def _use(self, raw: RawGraph, task: str | None = None) -> Callable[[GraphReader], Opened]:
         def use(reader: GraphReader) -> Opened:
-            config = self.config
+            if self.storage is not None and self.storage.told is None:
+                self._decide(shape_of_store(raw.name, reader.folder))
             if label_is_by_node(reader):
-                return join_graphs(reader, raw, config, self.need_split)
+                return self._graph(raw, reader)
             self._hold(reader, raw)
-            return check_graphs(reader, config, raw, task=task, need_split=self.need_split)
+            return check_graphs(reader, self.config, raw, task=task, need_split=self.need_split)
 
         return use
 
+    def _decide(self, shape: DatasetShape) -> None:
+        """Decides where data are held whose size was not known before."""
+        if self.storage is not None and self.storage.told is None:
+            ranks, refuses = self.storage.num_ranks, self.storage.refuses
+            self.storage = choose_storage(self.config, ranks, shape, refuse=refuses)
+
+    def _graph(self, raw: RawGraph, reader: GraphReader | None = None) -> Graph:
+        """One graph; with `reader`, of all of its graphs: in RAM but for the features, or built on disk."""
+        config, storage = self.config, self.storage
+        if storage is None or storage.kind == "memory":
+            if reader is not None:
+                is_rows = reader.store is None
+                scratch = self.stack.enter_context(scratch_folder()) if is_rows else reader.folder
+                raw = join_graphs(columns_of(reader, scratch), raw, None)
+            return prepare_graph(raw, config, self.need_split, self.memory)
+        if storage.folder is None:
+            storage = replace(storage, folder=self.stack.enter_context(scratch_folder()) / "graph")
+
+        def read(scratch: Path) -> RawGraph:
+            return raw if reader is None else join_graphs(columns_of(reader, scratch), raw, scratch)
+
+        reference = parse_reference(config.dataset) if config.dataset != GIVEN else None
+        return graph_on_disk(read, config, reference, storage, self.need_split, self.memory)
+
     def _hold(self, reader: GraphReader, raw: RawGraph) -> None:
         """Reads the arrays into memory, where they are to be held there: once for all processes of the machine."""
-        store, config = reader.store, self.config
-        if store is None:
-            if config.storage == "memory":
-                raise ConfigError(
-                    f"{raw.origin} is a database, which is read from disk; --storage memory needs a columnar store.",
-                    f"Make one: pygsage convert {raw.origin} NEW_FOLDER",
-                )
-            return
-        if self.storage is not None and self.storage.is_of_graphs:
-            chosen: str = self.storage.kind
-        else:  # their size was not known beforehand
-            chosen, why = choose_storage(store.num_bytes, config.storage, config.memory_limit)
-            if config.storage == "auto":
-                raw.notes.append(why)
-        if chosen == "memory":
-            store.populate()
+        if reader.store is None and self.config.storage == "memory":
+            raise ConfigError(
+                f"{raw.origin} is a database, which is read from disk; --storage memory needs a columnar store.",
+                f"Make one: pygsage convert {raw.origin} NEW_FOLDER",
+            )
+        if reader.store is not None and self.storage is not None and self.storage.kind == "memory":
+            reader.store.populate()
+
+
+def shape_of_given(dataset: Any) -> DatasetShape:
+    """Counts and dtypes of a dataset in Python, as `open_data` takes it: some of its graphs are looked at.
+
+    Raises:
+        DatasetError: when it is none that can be trained on.
+    """
+    from torch_geometric.data import Dataset
+
+    from pygsage.data.store.stored import StoredGraphs
+
+    _check_given(dataset)
+    listed = isinstance(dataset, (list, tuple))
+    if not (listed or isinstance(dataset, Dataset)) or len(dataset) < 2:
+        only = raw_of_data(dataset[0] if listed else dataset, TrainConfig(dataset=IN_PYTHON))
+        shape = _shape_in_ram(only)
+        if shape is None:
+            raise DatasetError(f"{IN_PYTHON}: x, edge_index and y are no tensors of a graph.", TYPE_NUMBERS)
+        return shape
+    if isinstance(dataset, StoredGraphs) and _lies_in_store(dataset):
+        return shape_of_store(IN_PYTHON, dataset.store_path.absolute())
+    return shape_of_graphs(dataset)
+
+
+def _check_given(dataset: Any) -> None:
+    from torch_geometric.data import Dataset
+    from torch_geometric.data.data import BaseData
+
+    listed = isinstance(dataset, (list, tuple)) and all(isinstance(item, BaseData) for item in dataset)
+    if not isinstance(dataset, (BaseData, Dataset)) and not (listed and dataset):
+        raise not_a_dataset(dataset)
+
+
+def _shape_in_ram(raw: RawGraph) -> DatasetShape | None:
+    """The shape of a graph that is in RAM already, and measured as a part of the process."""
+    shape = shape_of_raw(raw)
+    return None if shape is None else replace(shape, mapped=frozenset(("x", "edge_index")), made="files")
 
 
 def _lies_in_store(dataset: Any) -> bool:
-    """Whether a stored dataset is what its folder holds, and not a changed copy in RAM."""
+    """Whether a stored dataset is just what its folder holds, and no part or changed copy of it."""
     store = getattr(dataset, "_store", None)
-    return store is None or store.folder is not None
+    return dataset._indices is None and dataset.transform is None and (store is None or store.folder is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +45,8 @@ class Storage:
         told: The estimate; None where the size is not known beforehand.
         folder: Where the store of a graph on disk lies, or will.
         budget_bytes: RAM that building it may take for sorting edges.
+        num_ranks: Processes of the job on this machine.
+        refuses: Whether what does not fit is refused, where its size becomes known only when it is opened.
         raw: What a recipe gave, which was asked already for the sake of its size.
         is_built: Whether it lies there already, made from the same files with the same options.
     """
@@ -54,6 +57,8 @@ class Storage:
     budget_bytes: int = BUILD_BYTES
     is_built: bool = False
     raw: RawGraph | None = None
+    num_ranks: int = 1
+    refuses: bool = True
 
     @property
     def is_of_graphs(self) -> bool:
@@ -97,21 +102,24 @@ def choose_storage(
     Raises:
         EnvironmentLimitError: when it would not fit there, with exit status 3 or 4 as `estimate-memory` has it.
     """
-    if config.dataset == GIVEN:
-        return Storage("memory")
-    reference = parse_reference(config.dataset)
-    folder = store_folder(config, reference)
-    there = folder if reference.kind != "graph" else (reference.path or folder)
+    unknown = Storage("memory", num_ranks=num_ranks, refuses=refuse)
+    reference = parse_reference(config.dataset) if config.dataset != GIVEN else None
+    folder = store_folder(config, reference) if reference is not None else None
+    there = folder or Path(tempfile.gettempdir())
+    if reference is not None and reference.kind == "graph":
+        there = reference.path or there
     machine, base_bytes, raw = read_machine(folder=there), undroppable_bytes(), None
-    if reference.kind == "recipe" and shape is None:
+    if shape is None and reference is None:  # a dataset in Python, which is looked at when it is opened
+        return replace(unknown, kind="disk") if config.storage == "disk" else unknown
+    if reference is not None and reference.kind == "recipe" and shape is None:
         try:
             raw = read_recipe(reference, config.root)
             shape = shape_of_raw(raw)
         except ManyGraphs:
             shape = _shape_of_graphs(config, reference)
         except DatasetError:  # the door explains it
-            return Storage("memory")
-    is_built = is_current(folder, config, reference)
+            return unknown
+    is_built = reference is not None and folder is not None and is_current(folder, config, reference)
     if is_built:
         machine = replace(machine, disk_free_bytes=None)  # nothing is to be built
     try:
@@ -125,19 +133,18 @@ def choose_storage(
         )
     except DatasetError:  # a recipe, or a mistake that the door explains better
         if config.storage == "disk":
-            return Storage("disk", None, folder, is_built=is_built, raw=raw)
-        return Storage("memory", raw=raw)
-    if reference.kind == "store" and told.shape.num_graphs == 1:  # labels of nodes: joined, in RAM
-        return Storage("memory")
+            return replace(unknown, kind="disk", folder=folder, is_built=is_built, raw=raw)
+        return replace(unknown, raw=raw)
     is_rows = told.shape.made == "rows" and told.shape.num_graphs > 1
     if refuse and not (is_rows and config.storage == "memory"):  # that is refused where it is opened, with what to do
         _refuse_what_does_not_fit(config, told)
+    known = replace(unknown, told=told)
+    fits = "memory" in (config.storage, told.decision.storage if config.storage == "auto" else "")
     if told.shape.num_graphs > 1:
-        fits = "memory" in (config.storage, told.decision.storage if config.storage == "auto" else "")
-        return Storage("memory" if fits and not is_rows else "disk", told)
-    if "memory" in (config.storage, told.decision.storage if config.storage == "auto" else ""):
-        return Storage("memory", told, raw=raw)
-    return Storage("disk", told, folder, told.build_bytes, is_built, raw)
+        return replace(known, kind="memory" if fits and not is_rows else "disk")
+    if fits:
+        return replace(known, raw=raw)
+    return replace(known, kind="disk", folder=folder, budget_bytes=told.build_bytes, is_built=is_built, raw=raw)
 
 
 def _shape_of_graphs(config: TrainConfig, reference: Reference) -> DatasetShape | None:
@@ -221,7 +228,7 @@ def store_folder(config: TrainConfig, reference: Reference) -> Path:
 
 
 def _beside(config: TrainConfig, reference: Reference) -> Path | None:
-    if reference.kind in ("npz", "pt", "graph") and reference.path is not None:
+    if reference.kind in ("npz", "pt", "graph", "store") and reference.path is not None:
         path = reference.path.absolute()
         return path.with_name(f"{path.name}.pygsage")
     if config.root is not None:
@@ -265,7 +272,7 @@ def fingerprint_of(config: TrainConfig, reference: Reference) -> dict[str, Any]:
 
 
 def _inputs(config: TrainConfig, reference: Reference) -> Iterator[Path]:
-    if reference.kind == "graph" and reference.path is not None:
+    if reference.kind in ("graph", "store") and reference.path is not None:
         yield reference.path / MANIFEST
         return
     if reference.path is not None:

@@ -22,7 +22,7 @@ from pygsage.memory.hot import hot_rows, is_cold, remote_rows, with_hot_rows
 from pygsage.memory.machine import Machine, read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.rows import PHASES, PLACES
-from pygsage.memory.shapes import DatasetShape, shape_from_numbers, shape_of
+from pygsage.memory.shapes import IN_PYTHON, DatasetShape, shape_from_numbers, shape_of
 from pygsage.memory.training import Training, batch_of, resolve
 from pygsage.spelling import parse_size
 
@@ -51,6 +51,7 @@ class MemoryAnswer:
         decision: Where to hold it.
         build_bytes: RAM for sorting edges while a graph is built on disk.
         hot_rows: Rows of the features that each rank holds in RAM when it trains from disk.
+        typed: The options of `train` that were given, as they are typed; the next command has them too.
     """
 
     shape: DatasetShape
@@ -63,6 +64,7 @@ class MemoryAnswer:
     decision: Decision
     build_bytes: int = BUILD_BYTES
     hot_rows: int = 0
+    typed: str = ""
 
     @property
     def chosen(self) -> Estimate:
@@ -104,11 +106,18 @@ class MemoryAnswer:
 
     def next_command(self) -> str:
         """What to type next."""
+        if self.shape.name == IN_PYTHON:
+            return {"memory": "pygsage.train(dataset)", "disk": 'pygsage.train(dataset, storage="disk")'}.get(
+                self.decision.storage, "pygsage.estimate_memory(dataset, batch_size=…, fanouts=…)"
+            )
         dataset = self.shape.train_as or self.shape.name
+        more = f" {self.typed}" if self.typed else ""
         if self.decision.storage == "memory":
-            return f"pygsage train {dataset}"
+            return f"pygsage train {dataset}{more}"
         if self.decision.storage == "disk":
-            return f"pygsage train {dataset}  # builds it on disk by itself; or first: pygsage convert {dataset} OUT"
+            return (
+                f"pygsage train {dataset}{more}  # builds it on disk by itself; or first: pygsage convert {dataset} OUT"
+            )
         smaller = max(1, self.training.batch_size // 4)
         fanouts = ",".join(str(k) if k < 0 else str(max(1, k // 2)) for k in self.training.fanouts)
         return f"pygsage estimate-memory {self.shape.name} --batch-size {smaller} --fanouts {fanouts}"
@@ -146,7 +155,8 @@ def answer(
     if base_bytes is not None and machine.memory_available_bytes is not None:
         machine = replace(machine, memory_available_bytes=machine.memory_available_bytes + base_bytes)
     shape = shape or _shape(config)
-    training = resolve(config, machine.num_cores, gpus_of_driver(), num_ranks)
+    unit = "graph" if shape.num_graphs > 1 else "node"
+    training = resolve(config, unit, machine.num_cores, gpus_of_driver(), num_ranks)
     limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None
     available = limit if limit is not None else machine.memory_available_bytes
     x_bytes = shape.num_nodes * shape.num_features * (2 if shape.x_dtype == "float16" else 4)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+MOST_EDGES_COUNTED = 1_500_000  # whose ids are read (24 MiB) for the sake of their degrees
+
 
 @dataclass(frozen=True)
 class Degrees:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pygsage.memory.evaluation import evaluate_nodes
-from pygsage.memory.graphs import evaluate_graphs, many_ours, train_graphs
+from pygsage.memory.graphs import WRITER_BYTES, evaluate_graphs, many_ours, train_graphs
 from pygsage.memory.headers import ITEM_BYTES
 from pygsage.memory.rows import PHASES, Row
 from pygsage.memory.shapes import DatasetShape
@@ -236,6 +236,7 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool,
     if shape.made == "digits":
         table = 8 * n * n
         rows.append(Row("read", "rank", "table of distances", 3 * table, "3 x 8 x nodes x nodes"))
+    rows += _columns_rows(shape)
     factor = csc_factor(n, e2, compiled=compiled)
     csc = _csc_bytes(n, e2, compiled) - 16 * e2 + edges
     adding = (16 + 40 + (24 if training.undirected else 0)) * e if training.undirected or training.self_loops else 0
@@ -280,7 +281,8 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
     told = "read into RAM by other code"
     held = shape.payload_bytes if shape.made in ("pyg", "read") else 0
     held_x, held_edges = (shape.x_bytes, held - shape.x_bytes) if held else (0, 0)
-    packed = 0 if "x" in shape.mapped or held else shape.x_bytes + shape.edge_index_bytes
+    parts = {"x": shape.x_bytes, "edge_index": shape.edge_index_bytes}
+    packed = 0 if held else sum(size for key, size in parts.items() if key not in shape.mapped)
     rows = [
         Row("read", "shared", "features as stored", held_x, told if held else "mapped, or unpacked to a file"),
         Row("read", "shared", "edges as stored", held_edges, told if held else "mapped, or unpacked to a file"),
@@ -297,9 +299,21 @@ def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> l
             f"8 x nodes + {index + 8} x {e2:,} edges", kind="held",
         ),
         Row("save", "disk", "labels and splits", y_ours + 8 * n, "y and 8 x nodes", kind="held"),
+        *_columns_rows(shape),
     ]  # fmt: skip
     told = "mapped from its folder"
     return rows + [Row(phase, "shared", "the graph", 0, told, kind="held") for phase in ("train", "evaluate")]
+
+
+def _columns_rows(shape: DatasetShape) -> list[Row]:
+    """Of graphs that are joined: they are written to a store first, one by one."""
+    if shape.made != "joined":
+        return []
+    told = "12 MiB + 4 x the largest graph"
+    return [
+        Row("read", "rank", "graphs that wait to be written", WRITER_BYTES + 4 * shape.largest_bytes, told),
+        Row("save", "disk", "the graphs' columns", shape.payload_bytes, "each array once, as stored", kind="held"),
+    ]
 
 
 def _one_pyg(shape: DatasetShape) -> list[Row]:

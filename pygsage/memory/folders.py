@@ -16,14 +16,13 @@ from random import Random
 from typing import Any
 
 from pygsage.errors import DatasetError
-from pygsage.memory.degrees import Degrees, degrees_of_edges
+from pygsage.memory.degrees import MOST_EDGES_COUNTED, Degrees, degrees_of_edges
 from pygsage.memory.headers import INTEGER_CODES, Header, read_ints, read_npy, read_npz, read_pt
 from pygsage.memory.known import KNOWN, find_known
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape, GraphSizes
 from pygsage.memory.tu import shape_of_tu
 
 _DEFLATE_RATIO = 1032  # the most that gzip can pack into one byte (zlib's technical details)
-_MOST_EDGES_COUNTED = 1_500_000  # whose ids are read (24 MiB) for the sake of their degrees
 _SAMPLED = 20_000  # nodes, and edges, looked at in a larger graph of ours
 _MASKS = ("train_mask", "val_mask", "test_mask", "train_idx", "val_idx", "test_idx", "node_id")
 
@@ -64,7 +63,7 @@ def _from_arrays(name: str, path: Path, arrays: dict[str, Header], size: int, so
     classes, degrees = 0, None
     if columns == 1 and y is not None and y.dtype in INTEGER_CODES:
         classes = _num_classes(path, y)
-    if num_edges <= _MOST_EDGES_COUNTED and edges.offset is not None and edges.dtype in INTEGER_CODES:
+    if num_edges <= MOST_EDGES_COUNTED and edges.offset is not None and edges.dtype in INTEGER_CODES:
         ids = read_ints(path, edges, 2 * num_edges)
         degrees = degrees_of_edges(ids[:num_edges], ids[num_edges:], x.shape[0], f"all {num_edges:,} edges")
     train = arrays.get("train_mask") or arrays.get("train_idx")

@@ -47,7 +47,7 @@ class EstimateConfig:
 
     gpus: str = _as_in_train("gpus")
     procs: int | None = _as_in_train("procs")
-    batch_size: int = _as_in_train("batch_size")
+    batch_size: int | None = _as_in_train("batch_size")
     fanouts: tuple[int, ...] = _as_in_train("fanouts")
     hidden: int = _as_in_train("hidden")
     norm: Literal["none", "layer", "batch"] = _as_in_train("norm")

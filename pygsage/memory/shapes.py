@@ -18,6 +18,7 @@ TYPE_NUMBERS = (
     "Type its numbers instead: pygsage estimate-memory --num-graphs 1 --avg-nodes 1000000 --avg-edges 10000000 "
     "--num-features 128"
 )
+IN_PYTHON = "a dataset given in Python"  # the name of a shape of one
 _TRAIN_SHARE = 0.6  # of the nodes, where a dataset has no split of its own
 
 
@@ -60,7 +61,8 @@ class DatasetShape:
         degrees: Degree histograms, when there are any.
         made: `files`; `digits`: computed, with a table of distances; `folder`: a graph of ours, mapped as it is;
             `pyg` and `read`: read into RAM by a class of PyG's, or by a recipe. Of many graphs: `store`: they lie in a
-            columnar store; `rows`: in a database with a row a graph; `graphs`: made one by one, and written to a store.
+            columnar store; `rows`: in a database with a row a graph; `graphs`: made one by one, and written to a store;
+            `joined`: likewise, and then joined into one graph, as their labels are of nodes.
         sizes: Of many graphs, how their sizes differ, where that is known.
         stored_bytes: Of many graphs, their files in a store, where they are known.
         num_parts: Of one graph, in how many parts its features lie; 0 where they are whole.
@@ -189,8 +191,9 @@ def shape_from_sample(
     scale = num_graphs / len(sample)
     first = sample[0]
     x, edge_attr, y = (first.get(key, none) for key in ("x", "edge_attr", "y"))
-    per_node = y[0][:1] == x[0][:1] and len(x[0]) == 2 and x[0][0] != 1
-    return DatasetShape(
+    by_node = [g["y"][0][:1] == (n,) if "y" in g else False for g, n in zip(sample, nodes, strict=True)]
+    per_node = all(by_node) and max(nodes) > 1
+    shape = DatasetShape(
         name=name,
         source=source or f"{len(sample):,} of its {num_graphs:,} graphs",
         num_nodes=round(sum(nodes) * scale),
@@ -204,6 +207,17 @@ def shape_from_sample(
         num_edge_features=prod(edge_attr[0][1:]) if "edge_attr" in first else 0,
         made="graphs",
         sizes=GraphSizes.of(nodes, edges),
+    )
+    if not per_node:
+        return shape
+    masks = sum(prod(g[key][0]) for g in sample for key in ("train_mask", "val_mask", "test_mask") if key in g)
+    return replace(
+        shape,
+        num_graphs=1,
+        made="joined",
+        mapped=frozenset(("x",)),
+        index_dtype="int64",
+        other_bytes=round(masks * scale),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pygsage.config import TrainConfig
+from pygsage.config import BATCH_OF, TrainConfig
 from pygsage.memory.degrees import SampledBatch, describe, sample_sizes
 from pygsage.memory.graphs import batch_sizes
 from pygsage.memory.headers import ITEM_BYTES
@@ -46,15 +46,24 @@ class Training:
 
 
 def resolve(
-    config: TrainConfig | EstimateConfig, num_cores: int, num_gpus_here: int = 0, num_ranks: int | None = None
+    config: TrainConfig | EstimateConfig,
+    unit: str,
+    num_cores: int,
+    num_gpus_here: int = 0,
+    num_ranks: int | None = None,
 ) -> Training:
-    """What the options come to on a machine of so many cores and GPUs; `num_ranks` where a launcher has decided."""
+    """What the options come to on a machine of so many cores and GPUs.
+
+    Args:
+        unit: What has a label, `node` or `graph`.
+        num_ranks: Where a launcher has decided.
+    """
     told = parse_gpus(config.gpus)
     gpus = num_gpus_here if told is None else len(told) if isinstance(told, list) else told
     ranks = num_ranks or gpus or config.procs or 1
     threads_each = max(1, num_cores // ranks)
     return Training(
-        batch_size=config.batch_size,
+        batch_size=config.batch_size or BATCH_OF[unit],
         fanouts=tuple(config.fanouts),
         hidden=config.hidden,
         norm=config.norm,

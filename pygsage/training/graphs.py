@@ -98,7 +98,10 @@ class GraphProblem(Problem):
         graphs = self.graphs
         kind = {"categories": "columns of categories", "degrees": "degree as feature"}.get(graphs.features.kind)
         features = f"{graphs.num_features:,} {kind or 'features'}"
-        size = f"{graphs.num_graphs:,} graphs, {graphs.num_nodes:,} nodes, {graphs.num_edges:,} edges, {features}"
+        changes = graphs.changes
+        added = ["their reverse"] * changes.undirected + ["self-loops"] * changes.self_loops
+        edges = " and ".join([f"{graphs.num_edges:,} edges", *added])
+        size = f"{graphs.num_graphs:,} graphs, {graphs.num_nodes:,} nodes, {edges}, {features}"
         model = f"{len(config.fanouts)} SAGE layers ({config.aggr}), {config.readout} readout"
         return About(size, model, "all neighbours (of --fanouts only the count of layers is used)", "")
 

@@ -14,7 +14,7 @@ from pygsage.data.files.scratch import scratch_folder
 from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
 from pygsage.data.open_many import not_a_dataset
-from pygsage.data.storage import choose_storage, existing_folder
+from pygsage.data.storage import Storage, choose_storage, existing_folder
 from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
 from pygsage.memory.disk import writing_to
@@ -59,14 +59,15 @@ def train(dataset: str | PathLike[str] | TrainConfig | Data | Dataset = "digits"
     devices = choose_devices(parse_gpus(config.gpus), config.procs)
     if in_launched_job() or len(devices) == 1:
         with writing_to(), World.start(devices) as world:
+            told = Storage("memory", num_ranks=world.local_size)
             return train_rank(
-                config, world, None if given is None else lambda stack: open_problem(config, stack, given)
+                config, world, None if given is None else lambda stack: open_problem(config, stack, given, told)
             )
     command = [sys.executable, "-m", "pygsage.training.child", json.dumps(asdict(config))]
     threads = cores_per_process(read_machine().num_cores, len(devices))
     with writing_to(), ExitStack() as stack:
         if given is not None:  # the ranks are other processes: they map it from a folder
-            problem = open_problem(config, stack, given)
+            problem = open_problem(config, stack, given, Storage("memory", num_ranks=len(devices)))
             check_options(config, problem)
             folder = stack.enter_context(scratch_folder()) / "graph"
             problem.data.save(folder)
@@ -93,6 +94,7 @@ def dry_run(config: TrainConfig) -> list[str]:
         else:
             problem = open_problem(config, stack, storage=storage)
         check_options(config, problem)
+        storage = problem.storage or storage
         num_weights = sum(p.numel() for p in problem.build_model(config).parameters())
         names = ", ".join(str(device) for device in devices)
         last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]

@@ -32,7 +32,7 @@ def open_problem(
     storage: Storage | None = None,
     memory: PeakMemory | None = None,
 ) -> Problem:
-    """Opens the dataset that the options name.
+    """Opens the dataset that the options name; `storage` of the problem says how it is held.
 
     Args:
         stack: Closed by the caller when the problem is no longer used.
@@ -44,7 +44,10 @@ def open_problem(
         DatasetError: when it cannot be read, or is not what can be trained.
         ConfigError: when an option does not go with it.
     """
-    return problem_of(open_data(config, stack, given, storage=storage, memory=memory))
+    data, held = open_data(config, stack, given, storage=storage, memory=memory)
+    problem = problem_of(data)
+    problem.storage = held
+    return problem
 
 
 def problem_in(folder: Path, config: TrainConfig | None = None) -> Problem:

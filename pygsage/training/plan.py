@@ -37,7 +37,7 @@ def plan(config: TrainConfig, problem: Problem, num_procs: int, global_batch_siz
     seeds = "seeds" if unit == "node" else f"{unit}s"
     about = problem.about(config)
     num_train = len(data.splits["train"])
-    batch = global_batch_size or config.batch_size * num_procs
+    batch = global_batch_size or config.batch_of(unit) * num_procs
     steps = -(-num_train // batch)
     splits = ", ".join(f"{len(ids):,} {name}" for name, ids in data.splits.items())
     columns = f"{data.num_outputs} {'labels' if data.task == 'multilabel' else 'targets'}"

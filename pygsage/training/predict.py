@@ -14,6 +14,7 @@ from pygsage.data.storage import choose_storage
 from pygsage.distributed import World
 from pygsage.errors import DatasetError, RunError
 from pygsage.training.checkpoint import load_checkpoint, load_weights
+from pygsage.training.content import check_content
 from pygsage.training.opening import open_problem
 from pygsage.training.run import BEST_KEYS, saved_config
 
@@ -65,8 +66,8 @@ def predict(
         )
     best = load_checkpoint(path / "best.pt", BEST_KEYS)
     with ExitStack() as stack:
-        storage = choose_storage(config, 1, refuse=False) if data is None else None
-        problem = open_problem(config, stack, data, storage)
+        problem = open_problem(config, stack, data, choose_storage(config, 1, refuse=False))
+        storage = problem.storage
         found = problem.data
         if (best["in_channels"], best["out_channels"]) != (found.num_features, found.num_outputs):
             raise RunError(
@@ -74,6 +75,7 @@ def predict(
                 f"{found.num_features} and {found.num_outputs}.",
                 "Use the dataset that the run was trained on.",
             )
+        check_content(path, found)
         if split != "all" and split not in found.splits:
             raise DatasetError(
                 f"{found.name} has no {split} {problem.unit}s.",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pygsage.config import TrainConfig
+from pygsage.data.storage import Storage
 from pygsage.distributed import World
 from pygsage.sampling.homes import SeedHomes
 from pygsage.sampling.pipeline import BatchPipeline
@@ -101,6 +102,7 @@ class Problem(ABC):
 
     unit: str  # what has a label, in words: `node` or `graph`
     spill: Path | None = None  # a file that a rank may make for what it reads again and again
+    storage: Storage | None = None  # how its data are held, as far as that is known
     hot_rows = 0  # rows of features that each rank may hold in RAM when they are read from a file; a choice of speed
 
     @property

@@ -22,6 +22,7 @@ from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.checkpoint import load_checkpoint, load_weights, write_atomically
+from pygsage.training.content import check_content, has_content, note_content
 from pygsage.training.forecast import estimated_peak_bytes, write_comparison
 from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
@@ -64,14 +65,19 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             with memory.phase("read"):
                 problem = opened(stack) if opened else open_problem(config, stack, storage=storage, memory=memory)
             check_options(config, problem)
-            if storage is not None and not storage.takes_a_while:
+            if world.is_main and config.run_dir is not None and (Path(config.run_dir) / "last.pt").exists():
+                check_content(Path(config.run_dir), problem.data)
+            was_told, storage = storage is not None and storage.takes_a_while, problem.storage
+            if storage is not None and not was_told:
                 report.line(storage.sentence())
         world.barrier(patient=True)  # a large dataset takes its time
         machines = world.gather(world.machine)
         refuse_together(world.gather(problem.missing(machines, world.machine) if problem is not None else ""))
-        run = Run.open(config) if world.is_main else None
+        run = Run.open(config if problem is None else config.for_unit(problem.unit)) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
+            if problem is not None and not (run.last and has_content(run.path)):
+                note_content(run.path, problem.data)
             node_id = getattr(problem.data, "node_id", None) if problem is not None else None
             if node_id is not None:
                 _save_node_ids(run.path / "node_id.npy", node_id)
@@ -143,7 +149,7 @@ def _trainer(
             "results may differ in the last digits"
         )
     # A run keeps its global batch, whatever the number of processes it goes on with.
-    progress.global_batch_size = progress.global_batch_size or config.batch_size * world.size
+    progress.global_batch_size = progress.global_batch_size or config.batch_of(problem.unit) * world.size
     progress.num_threads = num_threads
     for line in plan(config, problem, world.size, progress.global_batch_size):
         report.line(line)

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import yaml
 
-from pygsage.config import TrainConfig
+from pygsage.config import BATCH_OF, TrainConfig
 from pygsage.data.names import short_name
 from pygsage.errors import RunError
 from pygsage.memory.disk import full_disk, writing_to
@@ -23,7 +23,7 @@ from pygsage.training.checkpoint import load_checkpoint, write_atomically
 BEST_KEYS = ("model", "in_channels", "out_channels")
 LAST_KEYS = ("model", "optimizer", "scheduler", "progress", "metrics_bytes")
 # These say how long to train, not what; a resumed run may change them.
-EXTENDABLE = ("epochs", "max_steps", "patience", "eval_every", "root")
+EXTENDABLE = ("epochs", "max_steps", "patience", "eval_every", "root", "storage")
 
 
 class Run:
@@ -198,6 +198,8 @@ def _foreign(path: Path) -> list[str]:
 def _same_run(path: Path, saved: dict[str, Any], config: TrainConfig) -> None:
     now = config.to_dict()
     for name, value in now.items():
+        if name == "batch_size" and value is None and saved.get(name) in BATCH_OF.values():
+            continue  # it was left out then, too
         if name not in EXTENDABLE and name in saved and saved[name] != value:
             raise RunError(
                 f"The run '{path}' was made with {flag(name)} {_shown(saved[name])}, not {_shown(value)}.",

@@ -61,6 +61,11 @@ def test_what_was_interrupted_is_gone_on_with(recipe: Path, tmp_path: Path, caps
     said = capsys.readouterr().err
     assert "chains.py, line 12: ValueError: no more paper" in said
     assert not out.exists()
+    for command in ("info", "train"):
+        assert main([command, str(out)]) == 2
+        said = capsys.readouterr().err
+        assert f"its conversion was interrupted, or still goes on, in {tmp_path / '.out.partial'}" in said
+        assert f"pygsage convert DATASET {out} --resume" in said
     recipe.write_text(RECIPE.replace("BREAK", "99"))
     assert main(["convert", str(recipe), str(out)]) == 2
     assert "Resume it (--resume" in capsys.readouterr().err
@@ -106,3 +111,17 @@ def test_what_cannot_be_converted(
     assert main(["convert", *words]) == 2
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_training_will_refuse_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = tmp_path / "odd.py"
+    recipe.write_text(
+        "import torch\nfrom torch_geometric.data import Data\nfrom pygsage import Recipe\n"
+        "class Odd(Recipe):\n    def graphs(self):\n"
+        "        edges = torch.tensor([[0], [1]])\n"
+        "        yield Data(x=torch.tensor([[1.0], [float('nan')]]), edge_index=edges, y=torch.tensor([1]))\n"
+    )
+    told = answer(capsys, str(recipe), str(tmp_path / "out"))
+    assert told["notes"][-1].startswith("Kept as given, but training will refuse it. It: graph 0: x is nan at node 1")
+    assert main(["convert", str(recipe), str(tmp_path / "again")]) == 0
+    assert "1 graph in " in capsys.readouterr().out

@@ -136,3 +136,10 @@ def test_memory_check_needs_nothing_but_python(capsys: pytest.CaptureFixture[str
     assert (alone["ways"], alone["decision"]) == (answer["ways"], answer["decision"])
     assert run("--num-graphs", "3").returncode == 2
     assert "--avg-nodes" in run("--help").stdout
+
+
+def test_the_next_command_has_the_options_that_were_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--procs", "2", "--gpus", "0", "--undirected", "--fanouts", "5,5", "--batch-size", "128"]
+    assert main(["estimate-memory", "digits", *words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["next_command"] == "pygsage train digits --gpus 0 --procs 2 --fanouts 5,5 --undirected"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from pathlib import Path
@@ -137,26 +136,13 @@ def test_defaults_are_options_of_a_run() -> None:
     assert dataset_defaults("no such thing") == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["pyg:TUDataset/PROTEINS", "pyg:MoleculeNet/bace", "pyg:QM9", "pyg:LRGBDataset/Peptides-func"]
-)
-def test_of_many_graphs_a_step_takes_64(name: str) -> None:
-    assert dataset_defaults(name) == {"batch_size": 64}
-
-
-def test_a_dataset_of_many_graphs_keeps_its_own_batch_size(tmp_path: Path) -> None:
+def test_a_step_takes_1024_nodes_or_64_graphs_where_nothing_else_is_said() -> None:
+    config = TrainConfig()
+    assert (config.batch_of("node"), config.batch_of("graph")) == (1024, 64)
+    assert config.for_unit("graph").batch_size == 64
+    assert TrainConfig(batch_size=7).batch_of("graph") == TrainConfig(batch_size=7).batch_of("node") == 7
     assert dataset_defaults("digits-grid")["batch_size"] == dataset_defaults("ogbg-molbace")["batch_size"] == 32
-    assert dataset_defaults("pyg:LRGBDataset/PascalVOC-SP") == {}  # labels of nodes
-    for role, found in (("graph", {"batch_size": 64}), ("node", {})):
-        told = {
-            "format": "pygsage-graphs",
-            "schema": {"columns": [{"key": "x", "role": "node"}, {"key": "y", "role": role}]},
-        }
-        (tmp_path / "manifest.json").write_text(json.dumps(told))
-        assert dataset_defaults(str(tmp_path)) == found
-    for damaged in ("", "[]", "{}", '{"schema": 3}'):
-        (tmp_path / "manifest.json").write_text(damaged)
-        assert dataset_defaults(str(tmp_path)) == {}
+    assert dataset_defaults("pyg:TUDataset/PROTEINS") == {}
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,9 @@ def test_a_folder_without_a_split_says_what_to_type(ring_npz: Write, tmp_path: P
     with pytest.raises(DatasetError, match="has no training split"):
         open_graph(TrainConfig(dataset=str(tmp_path / "out")))
     assert open_graph(TrainConfig(dataset=str(tmp_path / "out")), need_split=False).splits == {}
-    assert len(open_graph(TrainConfig(dataset=str(tmp_path / "out"), split="random:.5/.25/.25")).splits) == 3
+    split = open_graph(TrainConfig(dataset=str(tmp_path / "out"), split="random:.5/.25/.25"))
+    assert len(split.splits) == 3
+    assert not [note for note in split.notes if "no training split" in note]  # there is one now
     with pytest.raises(ConfigError, match="has a single split"):
         open_graph(TrainConfig(dataset=stored(ring_npz(), tmp_path / "split"), split_id=2))
 

@@ -19,7 +19,7 @@ from pygsage.memory.training import Training, batch_of, num_weights, resolve
 MIB = 1 << 20
 GIB = 1 << 30
 ONE = shape_from_numbers(1, 1_000_000, 20_000_000, 128, num_classes=47)
-PLAIN = resolve(TrainConfig(gpus="0"), 2)
+PLAIN = resolve(TrainConfig(gpus="0"), "node", 2)
 
 
 def _of(shape: DatasetShape, training: Training = PLAIN, way: str = "memory") -> Estimate:
@@ -133,7 +133,7 @@ def test_stock_loaders_and_inference_of_pygs_own_way() -> None:
 
 def test_c015_an_evaluation_never_holds_edges_times_width() -> None:
     shape = shape_from_numbers(1, 100_000, 5_000_000, 128)
-    training = resolve(TrainConfig(gpus="0", hidden=128), 2)
+    training = resolve(TrainConfig(gpus="0", hidden=128), "node", 2)
     rows = evaluate_nodes(shape, training, shape.num_edges, on_disk=False)
     messages = 4 * 5_000_000 * 128
     assert sum(row.num_bytes for row in rows) < messages / 8
@@ -141,7 +141,7 @@ def test_c015_an_evaluation_never_holds_edges_times_width() -> None:
 
 
 def test_ranks_share_the_graph_and_the_outputs_of_an_evaluation() -> None:
-    one, four = _of(ONE), _of(ONE, resolve(TrainConfig(gpus="0", procs=4), 8))
+    one, four = _of(ONE), _of(ONE, resolve(TrainConfig(gpus="0", procs=4), "node", 8))
     assert four.place_bytes("train", "shared") == 0
     assert four.disk_bytes > one.place_bytes("train", "shared")
     assert not any(row.place == "rank" and "outputs of two" in row.what for row in four.rows)
@@ -162,29 +162,29 @@ def test_on_disk_no_phase_holds_the_graph() -> None:
 
 def test_flags_of_train_change_the_rows_they_should() -> None:
     def train(**options: object) -> int:
-        return _of(ONE, resolve(TrainConfig(gpus="0", **options), 2)).place_bytes("train", "rank")  # type: ignore[arg-type]
+        return _of(ONE, resolve(TrainConfig(gpus="0", **options), "node", 2)).place_bytes("train", "rank")  # type: ignore[arg-type]
 
     plain = train()
     assert train(batch_size=4096) > plain > train(fanouts=(5, 5))
     assert train(hidden=512) > plain
     assert train(sampler_threads=4) > plain
-    assert edges_in_use(ONE, resolve(TrainConfig(undirected=True, self_loops=True), 2)) == 41_000_000
+    assert edges_in_use(ONE, resolve(TrainConfig(undirected=True, self_loops=True), "node", 2)) == 41_000_000
 
 
 def test_gpus_have_rows_of_their_own() -> None:
-    found = _of(ONE, resolve(TrainConfig(gpus="2"), 16))
+    found = _of(ONE, resolve(TrainConfig(gpus="2"), "node", 16))
     assert found.num_ranks == 2
     assert found.gpu_bytes > 500 * MIB
     assert found.place_bytes("train", "rank") > RANK_BYTES
     assert _of(ONE).gpu_bytes == 0
-    assert resolve(TrainConfig(gpus="auto"), 16, num_gpus_here=4).num_gpus == 4
-    assert resolve(EstimateConfig("digits", gpus="0,2"), 16).num_ranks == 2
+    assert resolve(TrainConfig(gpus="auto"), "node", 16, num_gpus_here=4).num_gpus == 4
+    assert resolve(EstimateConfig("digits", gpus="0,2"), "node", 16).num_ranks == 2
 
 
 def test_sampler_threads_follow_the_cores_as_in_the_trainer() -> None:
-    assert resolve(TrainConfig(gpus="0"), 2).sampler_threads == 1
-    assert resolve(TrainConfig(gpus="0"), 8).sampler_threads == 2
-    assert resolve(TrainConfig(gpus="0", procs=4), 8).sampler_threads == 1
+    assert resolve(TrainConfig(gpus="0"), "node", 2).sampler_threads == 1
+    assert resolve(TrainConfig(gpus="0"), "node", 8).sampler_threads == 2
+    assert resolve(TrainConfig(gpus="0", procs=4), "node", 8).sampler_threads == 1
 
 
 def test_tables_for_relabelling_are_of_the_graph_or_of_the_batch() -> None:
@@ -198,7 +198,7 @@ def test_tables_for_relabelling_are_of_the_graph_or_of_the_batch() -> None:
 
 
 def test_weights_are_those_of_two_matrices_and_a_bias_a_layer() -> None:
-    training = resolve(TrainConfig(gpus="0", fanouts=(5, 5), hidden=16), 2)
+    training = resolve(TrainConfig(gpus="0", fanouts=(5, 5), hidden=16), "node", 2)
     assert num_weights(replace(ONE, num_features=10, num_classes=3), training) == 2 * 160 + 16 + 2 * 48 + 3
 
 
@@ -235,7 +235,7 @@ def test_c007_the_bound_exceeds_what_a_small_run_takes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout.splitlines()[-1])["peak_bytes"]
     shape = replace(shape_from_numbers(1, 1_797, 17_970, 64, num_classes=10), num_train=1_078, made="digits")
-    training = resolve(TrainConfig(gpus="0", fanouts=(10, 5), hidden=64, batch_size=128), 2)
+    training = resolve(TrainConfig(gpus="0", fanouts=(10, 5), hidden=64, batch_size=128), "node", 2)
     bound = _of(shape, training)
     assert batch_of(shape, training, shape.num_edges).basis.startswith("bound")
     # The process itself differs between machines and versions by more than this graph takes.

@@ -11,7 +11,6 @@ import torch
 from torch_geometric.data import Data
 
 from pygsage import to_on_disk_dataset
-from pygsage.data.memory import own_defaults
 from pygsage.errors import DatasetError
 from pygsage.memory.answer import answer
 from pygsage.memory.folders import shape_of_folder
@@ -28,8 +27,10 @@ def graphs(num_graphs: int = 30, **more: Any) -> list[Data]:
     return found
 
 
-@pytest.mark.parametrize("backend", ["columnar", "sqlite"])
+@pytest.mark.parametrize("backend", ["columnar", "sqlite", "rocksdb"])
 def test_counts_are_exact_and_come_from_the_manifest(tmp_path: Path, backend: str) -> None:
+    if backend == "rocksdb":
+        pytest.importorskip("rocksdict")
     to_on_disk_dataset(graphs(), tmp_path / "store", backend)
     shape = shape_of_folder("store", tmp_path / "store")
     total = sum(4 + number % 5 for number in range(30))
@@ -54,7 +55,22 @@ def test_graphs_with_labels_of_nodes_are_joined_into_one(tmp_path: Path) -> None
         graph.y = torch.zeros(graph.num_nodes, dtype=torch.int64)
     to_on_disk_dataset(made, tmp_path / "store")
     shape = shape_of_folder("store", tmp_path / "store")
-    assert (shape.num_graphs, shape.made) == (1, "read")
+    assert (shape.num_graphs, shape.made) == (1, "files")
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "rocksdb"])
+def test_a_database_without_sizes_in_its_manifest(tmp_path: Path, backend: str) -> None:
+    to_on_disk_dataset(graphs(), tmp_path / "store", "sqlite")
+    told = json.loads((tmp_path / "store" / "manifest.json").read_bytes())
+    del told["sizes"]
+    (tmp_path / "store" / "manifest.json").write_text(json.dumps({**told, "backend": backend}))
+    if backend == "sqlite":
+        shape = shape_of_folder("store", tmp_path / "store")
+        assert (shape.num_nodes, shape.source) == (180, "the manifest of the store, and 30 of its rows")
+        return
+    with pytest.raises(DatasetError, match="an older version wrote without the sizes") as refused:
+        shape_of_folder("store", tmp_path / "store")
+    assert "pygsage convert" in refused.value.advice
 
 
 @pytest.mark.parametrize("damage", [{"schema": None}, {"num_graphs": "many"}, {"arrays": {}}])
@@ -91,8 +107,9 @@ def test_raw_folders_and_names_of_many_graphs(tmp_path: Path) -> None:
     assert (shape.num_graphs, shape.num_nodes, shape.num_edges, shape.made) == (2, 5, 4, "pyg")
     assert shape.sizes is not None
     assert shape.sizes.most_nodes == 3
-    assert own_defaults(str(tmp_path / "TINY")) == {"batch_size": 64}
-    assert own_defaults("", 1_000) == {"batch_size": 64}
-    assert own_defaults("", 1) == {}
+    assert answer(EstimateConfig(str(tmp_path / "TINY"))).training.batch_size == 64
+    for num_graphs, batch_size in ((1_000, 64), (1, 1_024)):
+        numbers = EstimateConfig("", num_graphs=num_graphs, avg_nodes=10, avg_edges=20, num_features=3)
+        assert answer(numbers).training.batch_size == batch_size
     grid = shape_of("digits-grid")
     assert (grid.num_graphs, grid.num_nodes, grid.num_edges) == (1_797, 1_797 * 64, 1_797 * 224)

@@ -171,15 +171,18 @@ def test_folds_cover_every_graph_once(store: Path, tmp_path: Path) -> None:
     for fold in range(5):
         with ExitStack() as stack:
             config = TrainConfig(dataset=str(store), split="folds:5", split_id=fold)
-            found = open_data(config, stack)
+            found, _ = open_data(config, stack)
         splits = found.splits
         assert sorted(torch.cat(list(splits.values())).tolist()) == list(range(60))
         assert abs(int(found.y[splits["test"]].sum()) - 6) <= 1
         tested += splits["test"].tolist()
     assert sorted(tested) == list(range(60))
-    for split_id in (None, 5):
-        with pytest.raises(ConfigError, match=r"makes 5 folds; expected a number from 0 to 4"):
-            run(str(store), tmp_path / "no", split="folds:5", split_id=split_id)
+    with pytest.raises(ConfigError, match=r"makes 5 folds; expected a number from 0 to 4"):
+        run(str(store), tmp_path / "no", split="folds:5", split_id=5)
+    with ExitStack() as stack:
+        first, _ = open_data(TrainConfig(dataset=str(store), split="folds:5"), stack)
+    assert first.splits["test"].tolist() == tested[: len(first.splits["test"])]
+    assert "Of 5 folds the first is the test; --split-id 0 to 4 picks another." in first.notes
 
 
 def test_without_features_the_degree_is_one(tmp_path: Path) -> None:

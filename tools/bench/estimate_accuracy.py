@@ -3,8 +3,8 @@
 Each shape is written as an `.npz`, as a store of many graphs, or as a recipe, estimated before a byte of its data is
 read, and trained in a process of its own; what is compared is `peak_bytes` of its result (RssAnon + RssShmem). The bar
 is 10 % or 32 MiB. --phases compares phase by phase, as the run's own memory.json has them (of the first rank);
---baseline measures the process without data; --only NAME,… picks shapes; --set tuned|fresh picks those that the
-formulas were tuned on, or those that they were checked on afterwards.
+--baseline measures the process without data; --only NAME;… picks shapes; --set tuned|fresh|third picks those that the
+formulas were tuned on, those that they were checked on afterwards and mended by, or those that were new then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Shape:
     Attributes:
         graphs: How many; `nodes` and `degree` are then of each.
         hubs: Destinations are drawn from a steep curve; of many graphs every hundredth has fifty times the nodes.
-        source: `npz`, `columnar`, `sqlite`, or `recipe`.
+        source: `npz`, `columnar`, `sqlite`, `rocksdb`, or `recipe`.
+        by_node: Of many graphs, that labels are of nodes, so that they are joined.
     """
 
     nodes: int
@@ -45,6 +46,7 @@ class Shape:
     train: float = 0.1
     graphs: int = 1
     source: str = "npz"
+    by_node: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -113,6 +115,36 @@ FRESH = {
         options={"batch_size": 128, "hidden": 96, "procs": 2, "norm": "batch"},
     ),
 }  # fmt: skip
+# Written after the formulas were mended by the fresh ones, and run once.
+THIRD = {
+    "third: narrow": Shape(60_000, 15, 24, options={"fanouts": (12, 4), "hidden": 320}),
+    "third: wide rows": Shape(12_000, 6, 3_000, options={"fanouts": (4, 4), "hidden": 96, "batch_size": 384}),
+    "third: float16, disk": Shape(
+        180_000, 7, 160, dtype="float16", options={"fanouts": (6, 6), "hidden": 96, "storage": "disk"}
+    ),
+    "third: hubs": Shape(80_000, 16, 40, hubs=True, options={"fanouts": (7, 5, 3), "hidden": 160}),
+    "third: bf16": Shape(70_000, 9, 200, options={"fanouts": (9, 9), "hidden": 128, "precision": "bf16"}),
+    "third: layer norm": Shape(50_000, 12, 72, options={"fanouts": (10, 10), "hidden": 224, "norm": "layer"}),
+    "third: two ranks": Shape(
+        40_000, 9, 56, options={"fanouts": (6, 6), "hidden": 144, "procs": 2, "undirected": True}
+    ),
+    "third: 200 graphs": Shape(2_500, 4, 72, graphs=200, source="columnar", options={"batch_size": 16, "hidden": 80}),
+    "third: tiny graphs": Shape(
+        16, 3, 10, graphs=30_000, source="columnar", options={"batch_size": 256, "hidden": 192}
+    ),
+    "third: rocksdb": Shape(80, 5, 48, graphs=3_000, source="rocksdb", options={"batch_size": 96, "hidden": 112}),
+    "third: float64 graphs": Shape(
+        220, 4, 90, dtype="float64", graphs=1_200, source="recipe",
+        options={"batch_size": 48, "hidden": 72, "norm": "layer"},
+    ),
+    "third: joined": Shape(
+        1_500, 8, 120, graphs=40, source="columnar", by_node=True, options={"fanouts": (8, 8), "hidden": 96}
+    ),
+    "third: joined, disk": Shape(
+        3_000, 6, 64, graphs=60, source="recipe", by_node=True,
+        options={"fanouts": (5, 5), "hidden": 64, "storage": "disk"},
+    ),
+}  # fmt: skip
 
 RECIPE = """
 import sys
@@ -140,7 +172,12 @@ def graphs_of(shape: Shape) -> Iterator[Any]:
         n = max(2, int(n * (0.5 + float(torch.rand(1, generator=random)))))
         x = torch.randn(n, shape.features, generator=random).to(getattr(torch, shape.dtype))
         edges = torch.randint(0, n, (2, n * shape.degree), generator=random)
-        yield Data(x=x, edge_index=edges, y=torch.tensor([number % shape.classes]))
+        if shape.by_node:
+            u, y = torch.rand(n, generator=random), torch.randint(shape.classes, (n,), generator=random)
+            masks = {"train_mask": u < shape.train, "val_mask": (u >= shape.train) & (u < shape.train + 0.1)}
+            yield Data(x=x, edge_index=edges, y=y, **masks, test_mask=u >= shape.train + 0.1)
+        else:
+            yield Data(x=x, edge_index=edges, y=torch.tensor([number % shape.classes]))
 
 
 def write(shape: Shape, path: Path) -> None:
@@ -163,7 +200,8 @@ def write(shape: Shape, path: Path) -> None:
     save(path, x=x, edge_index=edges, y=y, **masks)
 
 
-ALL = {**SHAPES, **FRESH}
+SETS = {"tuned": SHAPES, "fresh": FRESH, "third": THIRD}
+ALL = {**SHAPES, **FRESH, **THIRD}
 
 
 def make(name: str, shape: Shape, folder: Path) -> Path:
@@ -185,7 +223,7 @@ def main() -> None:
     """Prints the table, and how many shapes meet the bar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=None, help="names of shapes, separated by semicolons")
-    parser.add_argument("--set", default="tuned", choices=["tuned", "fresh"], help="which shapes")
+    parser.add_argument("--set", default="tuned", choices=list(SETS), help="which shapes")
     parser.add_argument("--phases", action="store_true", help="phase by phase, of the first rank")
     parser.add_argument("--baseline", action="store_true", help="measure the process without data")
     told = parser.parse_args()
@@ -193,7 +231,7 @@ def main() -> None:
     if told.baseline:
         print_baseline()
         return
-    shapes = ALL if told.only else SHAPES if told.set == "tuned" else FRESH
+    shapes = ALL if told.only else SETS[told.set]
     names = [name for name in shapes if told.only is None or name in told.only.split(";")]
     met = []
     head = f"{'shape':<22} {'held':<17}"
@@ -212,7 +250,7 @@ def compare(name: str, shape: Shape, folder: Path, phases: bool) -> list[bool]:
         shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words += [f"--{option.replace('_', '-')}"] if value is True else [f"--{option.replace('_', '-')}={shown}"]
     words += ["--run-dir", str(folder / "run"), "--quiet"]
-    words += ["--split", "random:.6/.2/.2"] if shape.graphs > 1 else []
+    words += ["--split", "random:.6/.2/.2"] if shape.graphs > 1 and not shape.by_node else []
     cache = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, "-m", "pygsage", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=cache)

@@ -28,6 +28,8 @@ from pygsage.errors import ConfigError
 from pygsage.memory.peak import PeakMemory
 from pygsage.spelling import parse_split
 
+_NO_SPLIT = "There is no training split; to train, add --split random:.6/.2/.2 or --split per-class:20/30."
+
 
 @dataclass
 class Parts:
@@ -157,9 +159,7 @@ def choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split
         return check_splits(raw, splits, y)
     split_id, num_splits = config.split_id, count_public_splits(raw, len(y))
     if not need_split and num_splits == 0:
-        raw.notes.append(
-            "There is no training split; to train, add --split random:.6/.2/.2 or --split per-class:20/30."
-        )
+        raw.notes.append(_NO_SPLIT)
         return {}
     if not need_split and num_splits > 1 and split_id is None:
         raw.notes.append(f"The dataset has {num_splits} splits; shown is --split-id 0.")
@@ -168,14 +168,9 @@ def choose_splits(raw: RawGraph, labels: Labels, config: TrainConfig, need_split
 
 
 def _fold(raw: RawGraph, labels: Labels, config: TrainConfig, num_folds: int, need_split: bool) -> dict[str, Tensor]:
-    fold = 0 if config.split_id is None and not need_split else config.split_id
-    if fold is None or fold >= num_folds:
-        found = f"--split-id is {fold}" if fold is not None else "--split-id is missing"
-        raise ConfigError(
-            f"{found}, and --split {config.split} makes {num_folds} folds; expected a number from 0 to "
-            f"{num_folds - 1}.",
-            "Type for example --split-id 0.",
-        )
+    fold = config.split_id or 0
+    if config.split_id is None and need_split:
+        raw.notes.append(f"Of {num_folds} folds the first is the test; --split-id 0 to {num_folds - 1} picks another.")
     return fold_splits(raw, labels.by_node, num_folds, fold, config.seed)
 
 
@@ -191,7 +186,8 @@ def with_splits(graph: Graph, config: TrainConfig, need_split: bool) -> Graph:
     own = {f"{name}_idx": ids for name, ids in graph.splits.items()}
     raw = RawGraph(graph.name, str(graph.folder or graph.name), None, None, None, own)
     splits = choose_splits(raw, Labels(graph.task, graph.y, graph.num_classes, labelled), config, need_split)
-    notes = dict.fromkeys([*graph.notes, *raw.notes, *direction_notes(graph.indptr, splits, config)])
+    known = [note for note in graph.notes if note != _NO_SPLIT or not splits]
+    notes = dict.fromkeys([*known, *raw.notes, *direction_notes(graph.indptr, splits, config)])
     return graph.split_anew(splits, notes)
 
 

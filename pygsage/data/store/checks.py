@@ -182,8 +182,10 @@ def check_columns(schema: Schema, num_graphs: int, arrays: Mapping[str, np.ndarr
     return checks.result()
 
 
-def check_written(folder: Path, schema: Schema, num_graphs: int, told: Mapping[str, Any]) -> Checked | None:
-    """What the writer of a columnar store notes of it; None where training refuses such graphs, or a graph is wrong.
+def check_written(
+    folder: Path, schema: Schema, num_graphs: int, told: Mapping[str, Any]
+) -> tuple[Checked | None, list[str]]:
+    """What the writer of a columnar store notes of it; None, and a line, where training refuses a graph.
 
     Args:
         told: The files, as a manifest has them.
@@ -191,14 +193,14 @@ def check_written(folder: Path, schema: Schema, num_graphs: int, told: Mapping[s
     edges = schema.column("edge_index")
     is_plain = not schema.hetero and bool(schema.counts) and can_check(schema.column("x"))
     if not is_plain or (edges is not None and (edges.optional or edges.cat_dim != 1 or edges.shape != (2,))):
-        return None
+        return None, []
     used = [column for key in ("x", "edge_index") if (column := schema.column(key)) is not None]
     names = [*(column.name for column in used), *(column.rows for column in used), schema.counts[0].rows]
     arrays = {name: map_array(folder, name, told[name]).numpy() for name in names if isinstance(name, str)}
     try:
-        return check_columns(schema, num_graphs, arrays, "")
-    except DatasetError:
-        return None
+        return check_columns(schema, num_graphs, arrays, "It"), []
+    except DatasetError as error:
+        return None, [f"Kept as given, but training will refuse it. {error.found}"]
 
 
 def _pieces(nodes: np.ndarray, edges: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -41,6 +41,7 @@ class ColumnSink:
         self._piles: list[_Pile] = []  # of those, by the number of the column
         self._counts: dict[Group, list[int]] = {}
         self.num_buffered_bytes = 0
+        self.sizes: dict[str, list[int]] = {}  # its slices tell them
         if state is not None:
             kept = {f"{name}.npy" for name in state["streams"]} | {"progress.json", "lock"}
             for path in folder.iterdir():

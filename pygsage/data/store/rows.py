@@ -83,12 +83,20 @@ class RowSink:
         self._database.cut(self._num_graphs)
         self._kept: list[tuple[int, bytes]] = []
         self.num_buffered_bytes = 0
+        # Of nodes and of edges: the sum, the sum of squares, and the most a graph: an estimate reads no rows.
+        self.sizes: dict[str, list[int]] = {name: [0, 0, 0] for name in ("nodes", "edges")}
+        if state:
+            self.sizes = {name: list(told) for name, told in state.get("sizes", {}).items()}
 
     def add(self, taken: Taken) -> None:
         """Appends one graph."""
         row = encode_row(taken)
         self._kept.append((self._num_graphs, row))
         self._num_graphs += 1
+        edges = sum(rows for column, _, rows in taken.values if column.key == "edge_index")
+        for name, size in (("nodes", sum(taken.counts.values())), ("edges", edges)) if self.sizes else ():
+            total, squares, most = self.sizes[name]
+            self.sizes[name] = [total + size, squares + size * size, max(most, size)]
         self.num_buffered_bytes += len(row)
 
     def flush(self) -> None:
@@ -100,7 +108,7 @@ class RowSink:
     def sync(self) -> Mapping[str, Any]:
         """Commits, and returns the state to go on from."""
         self._database.commit()
-        return {"num_graphs": self._num_graphs}
+        return {"num_graphs": self._num_graphs, "sizes": self.sizes}
 
     def finish(self, schema: Schema) -> Mapping[str, Any]:
         """Completes the database, and returns the size and checksum of each of its files."""

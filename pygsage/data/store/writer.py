@@ -29,6 +29,7 @@ class Sink(Protocol):
     """Where a backend puts graphs that were checked."""
 
     num_buffered_bytes: int
+    sizes: dict[str, list[int]]  # of graphs, where the files themselves do not tell them
 
     def add(self, taken: Taken) -> None:
         """Appends one graph; it may be kept in memory until `flush`."""
@@ -180,19 +181,20 @@ class GraphWriter:
         self._is_consistent = False
         arrays = self._sink.finish(schema)
         self._sink.close()
-        checked = None
+        checked, refused = None, list[str]()
         if self.backend == "columnar":
-            checked = check_written(self._folder.path, schema, self.intake.num_graphs, arrays)
+            checked, refused = check_written(self._folder.path, schema, self.intake.num_graphs, arrays)
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             "backend": self.backend,
             "num_graphs": self.intake.num_graphs,
             "schema": schema.to_dict(),
-            "notes": self.intake.notes,
+            "notes": [*self.intake.notes, *refused],
             "skipped": self.skipped,
             "fingerprint": self._folder.fingerprint,
             **({"checked": checked.to_dict()} if checked is not None else {}),
+            **({"sizes": self._sink.sizes} if self._sink.sizes else {}),
             "arrays": arrays,
         }
         self._folder.publish({**manifest, "checksum": manifest_checksum(manifest)})
