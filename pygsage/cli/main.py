@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from pygsage import __version__
 from pygsage.errors import PygsageError
+from pygsage.native import core
 from pygsage.native.waiting import sleep_between_passes
 
 COMMANDS = {
@@ -62,13 +64,30 @@ def _dispatch(words: list[str]) -> int:
         sleep_between_passes(os.environ)
     try:
         module = import_module(f"pygsage.cli.{command.replace('-', '_')}")
-        status: int = module.run(words[1:])
+        with _told_of_bus_errors(command):
+            status: int = module.run(words[1:])
         return status
     except PygsageError as error:
         print(f"pygsage {command}: {error}", file=sys.stderr, flush=True)
         return error.exit_status
     except KeyboardInterrupt:
         return 130
+
+
+@contextmanager
+def _told_of_bus_errors(command: str) -> Iterator[None]:
+    """A file that is cut short while this process has it mapped ends it at once: no Python runs to say why."""
+    if core is None:
+        yield
+        return
+    core.tell_bus_error(
+        f"pygsage {command}: A mapped file was cut short while it was read, or a disk or /dev/shm is full (SIGBUS). "
+        "Look at `df` and at `pygsage info STORE --verify`; a training goes on with --resume.\n"
+    )
+    try:
+        yield
+    finally:
+        core.tell_bus_error("")
 
 
 def usage() -> str:

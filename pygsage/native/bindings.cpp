@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "bus_error.h"
 #include "bindings.h"
 #include "blocks.h"
 #include "csc.h"
@@ -333,6 +334,8 @@ NB_MODULE(_core, m) {
         "out"_a.noconvert(), "missed"_a.noconvert(),
         "Copies the rows of ids [n] int64 that are held to their places in out [n, F]; the places of the others go into\n"
         "missed [n] int64, and their number is returned. bits, before: uint64, uint32 [ceil(N / 64)], as held.h says.");
+  m.def("tell_bus_error", &pygsage::tell_bus_error, "text"_a,
+        "Has the process write this to standard error and end with status 1 at a SIGBUS; \"\" puts back what was before.");
   m.def("find_held", &find_held, "bits"_a.noconvert(), "before"_a.noconvert(), "ids"_a.noconvert(),
         "places"_a.noconvert(), "missed"_a.noconvert(),
         "The place of each of ids [n] int64 among the rows that are held, or -1, in places [n] int32; where the others\n"

@@ -63,8 +63,8 @@ def plan_reads(
     if num_rows >= num_nodes:
         return ReadPlan(torch.ones(num_nodes, dtype=torch.bool), 0)
     reached, sample_bytes = np.zeros(1 << 16, np.int64), 0
-    for shard in islice(shards.shards(_EPOCH, max(0, len(shards) - TESTED)), TESTED):
-        nodes, blocks = sampler.sample_blocks(seeds[shard.positions], _EPOCH, shard.step)
+    for shard in islice(shards.shards(_EPOCH - 1), TESTED):
+        nodes, blocks = sampler.sample_blocks(seeds[shard.positions], _EPOCH - 1, shard.step)
         reached += np.bincount(score[nodes.numpy()], minlength=1 << 16)
         inner = sum(block.indices.nbytes for block in blocks[1:])
         sample_bytes = max(sample_bytes, inner + 24 * blocks[0].num_dst + 4 * len(blocks[0].indices))

@@ -23,7 +23,9 @@ def forge(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[sub
     """The process that all commands are forked from."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     command = [sys.executable, str(Path(__file__).with_name("forked.py")), str(small)]
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"  # on a busy machine torch takes a minute: that is no fault
         yield process
         assert process.stdin is not None
         process.stdin.close()

@@ -41,6 +41,7 @@ def main() -> None:
         sys.stdout = sys.__stdout__
     gc.collect()
     gc.freeze()
+    print("ready", flush=True)
     for line in sys.stdin:
         if os.fork() == 0:
             _watch(json.loads(line))
@@ -109,6 +110,7 @@ class _Forked:
             os.setsid()
             for number in STOPPING:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(signal.SIGBUS, signal.SIG_DFL)  # the launcher's own handler is gone in a rank that was exec'd
             for descriptor in map(int, os.listdir("/proc/self/fd")):
                 if descriptor > 2 and descriptor not in pass_fds:
                     with suppress(OSError):  # that of the listing

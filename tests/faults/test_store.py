@@ -63,9 +63,11 @@ def test_cut_short_under_several_processes(train: Start, store: Path, tmp_path: 
     assert "is damaged" in with_it
 
 
-def test_cut_short_under_one_process_does_not_hang(train: Start, store: Path) -> None:
+def test_cut_short_under_one_process(train: Start, store: Path) -> None:
     what = "os.truncate(store / 'x.npy', 0); os.truncate(store / 'indices.npy', 0)"
-    assert train(dataset=store, procs=1, inject=HARM.format(what=what, rank=None)).ended() == -7
+    said = train(dataset=store, procs=1, inject=HARM.format(what=what, rank=None)).refused(status=1)
+    assert "A mapped file was cut short while it was read" in said
+    assert "is damaged" in train("--resume", dataset=store, procs=1).refused()
 
 
 @pytest.mark.parametrize("name", ["x", "indices", "indptr", "y", "split/train"])

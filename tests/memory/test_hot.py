@@ -42,7 +42,7 @@ def test_they_take_what_is_left(num_ranks: int, gib: int) -> None:
 
 
 def test_none_are_held_where_all_fit_or_nothing_is_left() -> None:
-    for limit, expected in (("64GiB", 0), ("2GiB", 0)):
+    for limit, expected in (("64GiB", 0), ("1GiB", 0)):
         config = TrainConfig(dataset="papers", eval_every=0, gpus="0", memory_limit=limit)
         assert answer(config, shape=PAPERS, machine=read_machine()).hot_rows == expected
     plain = answer(EstimateConfig(num_graphs=9, avg_nodes=5, avg_edges=5, num_features=5), machine=read_machine())
@@ -54,3 +54,14 @@ def test_none_are_held_where_all_fit_or_nothing_is_left() -> None:
 def test_an_evaluation_counts_where_there_is_one() -> None:
     config = TrainConfig(dataset="papers", gpus="0", memory_limit="64GiB")
     assert "evaluate" in answer(config, shape=PAPERS, machine=read_machine()).disk.phases()
+
+
+def test_edges_that_do_not_fit_leave_half_to_the_hottest_rows() -> None:
+    found = []
+    for gib in (2, 8):
+        config = TrainConfig(dataset="papers", eval_every=0, gpus="0", memory_limit=f"{gib}GiB")
+        told = answer(config, shape=PAPERS, machine=read_machine())
+        room = int(0.9 * gib * GIB) - told.disk.ram_bytes("train") + 256 * told.hot_rows - told.disk.launcher_bytes
+        found.append(256 * told.hot_rows / room)
+    assert found[0] == pytest.approx(0.5, abs=0.01)
+    assert found[1] > 0.7

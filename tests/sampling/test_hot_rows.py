@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from pygsage.data.one_graph.feature_rows import CachedRows, ColdRows, FeatureRows, ResidentRows
+from pygsage.data.one_graph.feature_rows import CachedRows, ColdRows, FeatureRows, ResidentRows, file_of
 from pygsage.data.one_graph.graph import Graph
-from pygsage.sampling.hot_rows import _highest, hot_rows
-from pygsage.sampling.pipeline import NodeBatches
+from pygsage.errors import DatasetError
+from pygsage.sampling.hot_rows import _highest, hot_rows, plan_reads
+from pygsage.sampling.passes import NodeGroups
+from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
 from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler
 
@@ -60,6 +66,63 @@ def test_no_batch_changes_with_where_the_rows_lie(graph: Graph, aggr: str, fanou
                 assert torch.equal(one.indices.long(), two.indices.long())
     hits, misses = ways[2].counts()
     assert min(hits, misses) > 0
+
+
+def same(one: Batch, two: Batch) -> bool:
+    pairs = [(one.x, two.x), (one.n_id, two.n_id), (one.y, two.y)]
+    for first, second in zip(one.blocks, two.blocks, strict=True):
+        pairs += [(first.indptr, second.indptr), (first.indices, second.indices)]
+    return all(torch.equal(a, b.to(a.dtype)) for a, b in pairs) and (one.step, one.stream) == (two.step, two.stream)
+
+
+@pytest.mark.parametrize("spare", [2, 1500, 4000, 20_000])  # too little for some batches, for several, for all
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_no_batch_changes_with_how_many_are_read_at_once(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: int, packed: bool, compiled: bool
+) -> None:
+    if not compiled:
+        monkeypatch.setattr("pygsage.data.one_graph.feature_rows.core", None)
+    sampler, shards, train = NeighborSampler(graph, (4, 3), 0), shards_of(graph), graph.splits["train"]
+    held = hot_rows(graph, train, sampler, shards, 400)
+    rows = CachedRows(graph.x, held, file_of(graph), tmp_path / "rows" if packed else None, spare)
+    assert not list(tmp_path.iterdir())  # it has no name any longer
+    make = NodeBatches(graph, train, sampler, None, "mean", rows=rows)
+    plain = NodeBatches(graph, train, sampler, None, "mean", rows=ResidentRows(graph.x))
+    with BatchPipeline(make, shards, 2, NodeGroups(make, rows)) as pipeline:
+        for _ in pipeline.batches(0):  # given up in the midst of it
+            break
+        for epoch, first_step in ((0, 0), (1, 3)):
+            found = list(pipeline.batches(epoch, first_step))
+            wanted = [plain(shard, epoch) for shard in shards.shards(epoch, first_step)]
+            assert len(found) == len(wanted) > 10
+            assert all(map(same, wanted, found))
+    hits, misses = rows.counts()
+    assert min(hits, misses) > 0
+
+
+def test_a_file_that_is_cut_short_is_told(graph: Graph, tmp_path: Path) -> None:
+    graph.save(tmp_path / "cut")
+    cut = Graph.open(tmp_path / "cut")
+    sampler, shards, train = NeighborSampler(cut, (4, 3), 0), shards_of(cut), cut.splits["train"]
+    held = hot_rows(cut, train, sampler, shards, 400)
+    rows = CachedRows(cut.x, held, file_of(cut), None, 4000)
+    make = NodeBatches(cut, train, sampler, rows=rows)
+    os.truncate(tmp_path / "cut" / "x.npy", 4096)
+    said = pytest.raises(DatasetError, match=r"x\.npy was cut short while it was read")
+    with BatchPipeline(make, shards, 1, NodeGroups(make, rows)) as pipeline, said:
+        next(pipeline.batches(0))
+
+
+def test_a_plan_takes_no_more_than_it_is_given(graph: Graph) -> None:
+    graph = replace(graph, x=torch.zeros(NODES, 128, dtype=torch.float16))
+    sampler, shards, train = NeighborSampler(graph, (4, 3), 0), shards_of(graph), graph.splits["train"]
+    spares = set()
+    for num_rows in (0, 100, 2000, 3900, NODES, NODES + 5):
+        plan = plan_reads(graph, train, sampler, shards, num_rows, packed=True)
+        assert int(plan.held.sum()) + plan.spare <= min(num_rows, NODES)
+        spares.add(plan.spare > 0)
+    assert spares == {True, False}
 
 
 def test_they_are_hit_at_least_twice_as_often_as_random_rows(graph: Graph) -> None:

@@ -209,7 +209,8 @@ def _read_at_random(graph: Graph) -> bool:
     if available is None or not is_cold(graph.x.nbytes, available):
         return False
     if graph.indices.nbytes > available // 4:
-        core.at_random(graph.indices.reshape(1, -1).numpy())
+        for array in (graph.indices, graph.indptr):
+            core.at_random(array.reshape(1, -1).numpy())
     return True
 
 

@@ -15,12 +15,15 @@ from torch_geometric.data import Data, HeteroData, TensorAttr
 from torch_geometric.data.graph_store import EdgeAttr
 from torch_geometric.loader import LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.sampler import NodeSamplerInput
 
 from pygsage import DatasetError, NeighborLoader, NeighborSampler
+from pygsage.config import TrainConfig
 from pygsage.data.files import arrays as arrays_module
 from pygsage.data.one_graph.csc import build_csc
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.one_graph.mapped import MappedFeatureStore, MappedGraphStore, open_stores, save_hetero
+from pygsage.data.open import open_graph
 
 CITES, WRITES = ("paper", "cites", "paper"), ("author", "writes/of", "paper")
 Pair = tuple[MappedFeatureStore, MappedGraphStore]
@@ -369,3 +372,38 @@ def test_a_manifest_that_was_tampered_with_is_refused(
     path.write_text(json.dumps(manifest))
     with pytest.raises(DatasetError, match=said):
         open_stores(tmp_path / "new")
+
+
+def test_a_graph_whose_edges_are_as_given_needs_no_ids(tmp_path: Path) -> None:
+    edge_index = torch.tensor([[2, 0, 1, 1], [0, 0, 2, 3]])  # by destination already
+    csc = build_csc(edge_index, 4)
+    x, y, split = torch.rand(4, 2), torch.tensor([0, 1, 0, 1]), {"train": torch.tensor([0])}
+    graph = Graph("g", *csc, x, y, split, 2)
+    graph.save(tmp_path / "g")
+    _, store = open_stores(tmp_path / "g")
+    assert not (tmp_path / "g" / "edge_id.npy").exists()
+    source, pointers, perm = store.csc()
+    assert (source.tolist(), pointers.tolist(), perm) == ([2, 0, 1, 1], [0, 2, 2, 3, 4], None)
+    row, column, perm = store.coo()
+    assert torch.equal(torch.stack([row, column]), edge_index)
+    assert perm is None
+    pointers, target, ids = store.csr()
+    assert torch.equal(edge_index[1][ids], target)
+    assert torch.equal(edge_index[0][ids], torch.repeat_interleave(pointers.diff()))
+    seeds = torch.arange(4)
+    drawn = [
+        NeighborSampler(of, [-1], 0).sample_from_nodes(NodeSamplerInput(None, seeds))
+        for of in (graph, Graph.open(tmp_path / "g"))
+    ]
+    assert drawn[0].edge is not None
+    ids = drawn[0].edge
+    assert torch.equal(edge_index[0][ids], drawn[0].node[drawn[0].row])
+    assert torch.equal(ids, drawn[1].edge)
+    again = {}
+    for words in ((), ("--undirected",)):
+        for name, origin in (("memory", graph), ("disk", Graph.open(tmp_path / "g"))):
+            folder = tmp_path / f"{name}{len(words)}"
+            origin.save(folder)
+            again[name] = open_graph(TrainConfig(dataset=str(folder), undirected=bool(words)))
+        assert again["memory"].edge_id is not None or not words
+        assert torch.equal(again["memory"].indices, again["disk"].indices)
