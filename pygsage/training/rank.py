@@ -22,6 +22,7 @@ from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.checkpoint import load_checkpoint, load_weights, write_atomically
+from pygsage.training.elastic import after_restart, launchers
 from pygsage.training.forecast import estimated_peak_bytes, write_comparison
 from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
@@ -51,6 +52,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         stack.enter_context(_torch_threads(num_threads))
         memory = stack.enter_context(PeakMemory())
         stop = stack.enter_context(stop_requests())
+        owners = launchers(world)
+        config = after_restart(config, world, owners)
         # The first rank of each machine opens the dataset, so that a mistake is found before anything is made.
         if world.is_main:
             Run.check(config)
@@ -68,7 +71,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         world.barrier(patient=True)  # a large dataset takes its time
         machines = world.gather(world.machine)
         refuse_together(world.gather(problem.missing(machines, world.machine) if problem is not None else ""))
-        run = Run.open(config) if world.is_main else None
+        run = Run.open(config, owners) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
             node_id = getattr(problem.data, "node_id", None) if problem is not None else None
