@@ -315,7 +315,10 @@ def _join(world: World, timeout: timedelta) -> None:
             f"RANK is set but {' and '.join(missing)} is not, so the ranks cannot meet.",
             "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
         )
-    dist.init_process_group(backend, init_method="env://", rank=world.rank, world_size=world.size, timeout=timeout)
+    met, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
+    # torchrun's store outlives the ranks that it starts again, which must not find the addresses of those before them.
+    apart = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", met)
+    dist.init_process_group(backend, store=apart, rank=world.rank, world_size=world.size, timeout=timeout)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.checkpoint import load_checkpoint, load_weights, write_atomically
 from pygsage.training.content import check_content, has_content, note_content
+from pygsage.training.elastic import after_restart, launchers
 from pygsage.training.forecast import estimated_peak_bytes, write_comparison
 from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
@@ -53,6 +54,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         stack.enter_context(_torch_threads(num_threads))
         memory = stack.enter_context(PeakMemory())
         stop = stack.enter_context(stop_requests())
+        owners = launchers(world)
+        config = after_restart(config, world, owners)
         # The first rank of each machine opens the dataset, so that a mistake is found before anything is made.
         if world.is_main:
             Run.check(config)
@@ -73,7 +76,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         world.barrier(patient=True)  # a large dataset takes its time
         machines = world.gather(world.machine)
         refuse_together(world.gather(problem.missing(machines, world.machine) if problem is not None else ""))
-        run = Run.open(config if problem is None else config.for_unit(problem.unit)) if world.is_main else None
+        resolved = config if problem is None else config.for_unit(problem.unit)
+        run = Run.open(resolved, owners) if world.is_main else None
         if run is not None:
             stack.callback(run.close)
             if problem is not None and not (run.last and has_content(run.path)):

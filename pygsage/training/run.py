@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,7 @@ from pygsage.errors import RunError
 from pygsage.memory.disk import full_disk, writing_to
 from pygsage.spelling import flag
 from pygsage.training.checkpoint import load_checkpoint, write_atomically
+from pygsage.training.elastic import LOCK
 
 BEST_KEYS = ("model", "in_channels", "out_channels")
 LAST_KEYS = ("model", "optimizer", "scheduler", "progress", "metrics_bytes")
@@ -69,8 +71,11 @@ class Run:
             load_checkpoint(path / "last.pt", LAST_KEYS)
 
     @staticmethod
-    def open(config: TrainConfig) -> Run:
+    def open(config: TrainConfig, owners: Sequence[str] = ()) -> Run:
         """Makes the run directory, or with `resume` opens it where it was left.
+
+        Args:
+            owners: The launchers of the job, which are noted there.
 
         Raises:
             RunError: when the directory belongs to another run or job, or cannot be made.
@@ -78,7 +83,7 @@ class Run:
         Run.check(config)
         path = Path(config.run_dir) if config.run_dir else _new_path(config)
         with ExitStack() as on_error:
-            lock = on_error.enter_context(_lock(path))
+            lock = on_error.enter_context(_lock(path, owners))
             last = load_checkpoint(path / "last.pt", LAST_KEYS) if (path / "last.pt").exists() else None
             text = yaml.safe_dump(config.to_dict(), sort_keys=False)
             write_atomically(path / "config.yaml", text.encode())
@@ -117,11 +122,11 @@ class Run:
         self._lock.close()
 
 
-def _lock(path: Path) -> IO[str]:
-    """Makes the folder and holds it for this process."""
+def _lock(path: Path, owners: Sequence[str]) -> IO[str]:
+    """Makes the folder and holds it for this process; says whose it is."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = open(path / ".lock", "w")  # noqa: SIM115
+        lock = open(path / LOCK, "a")  # noqa: SIM115
     except OSError as error:
         told = full_disk(error, path)
         raise told or RunError(f"The run directory '{path}' cannot be written: {error.strerror}.") from None
@@ -130,12 +135,20 @@ def _lock(path: Path) -> IO[str]:
     except OSError:
         lock.close()
         raise RunError(f"Another job is writing to the run '{path}'.", "Choose another --run-dir.") from None
+    try:
+        lock.truncate(0)
+        lock.write(json.dumps(list(owners)))
+        lock.flush()
+    except OSError as error:
+        lock.close()
+        told = full_disk(error, path)
+        raise told or RunError(f"The run directory '{path}' cannot be written: {error.strerror}.") from None
     return lock
 
 
 def _is_held(path: Path) -> bool:
     try:
-        with open(path / ".lock") as lock:
+        with open(path / LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -192,7 +205,7 @@ def _new_path(config: TrainConfig) -> Path:
 
 def _foreign(path: Path) -> list[str]:
     """What lies in a folder that no run of ours can have left there before its config was written."""
-    return [name for name in os.listdir(path) if name != ".lock" and not name.endswith(".partial")]
+    return [name for name in os.listdir(path) if name != LOCK and not name.endswith(".partial")]
 
 
 def _same_run(path: Path, saved: dict[str, Any], config: TrainConfig) -> None:
