@@ -128,8 +128,8 @@ class TrainConfig:
 
     sampler: Literal["auto", "native", "reference", "pyg-lib", "torch-sparse"] = option(
         "auto",
-        "native C++ sampler; the plain Python reference (slow); auto: native where it is built; pyg-lib or torch-sparse, "
-        "if installed, whose draws depend on the number of processes",
+        "native C++ sampler; the plain Python reference (slow); auto: native where it is built; pyg-lib, torch-sparse: "
+        "if installed; their draws depend on the number of processes",
         transient=True,
     )
     sampler_threads: int | None = option(
