@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 
 _SILENT = ("Connection timed out", "No route to host", "Network is unreachable", "Host is down")
-SILENT_S = 30  # after which a machine that answers nothing counts as gone
+SILENT_S = 20  # after which a machine that answers nothing counts as gone
 
 
 def notice_silence(silent_s: int | None = None) -> int:

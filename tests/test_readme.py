@@ -12,6 +12,7 @@ import pytest
 
 from pygsage.config import ConvertConfig, InfoConfig, PredictConfig, TrainConfig
 from pygsage.memory.options import EstimateConfig
+from pygsage.memory.partition import PartitionConfig
 from pygsage.spelling import flag
 
 ROOT = Path(__file__).parents[1]
@@ -86,11 +87,12 @@ def test_ci_runs_what_the_readme_says() -> None:
 
 
 def test_every_option_that_is_mentioned_exists() -> None:
-    commands = (TrainConfig, PredictConfig, InfoConfig, ConvertConfig, EstimateConfig)
+    commands = (TrainConfig, PredictConfig, InfoConfig, ConvertConfig, EstimateConfig, PartitionConfig)
     ours = {flag(f) for options in commands for f in options.__dataclass_fields__} | {"--help", "--config"}
     ours |= {"--seeds", "--split-ids", "--varied", "--convert", "--kills", "--faults"}  # of the tools
-    ours |= {"--dgl", "--pyg", "--cap", "--set", "--phases"}
+    ours |= {"--dgl", "--pyg", "--cap", "--set", "--phases", "--metis-memory"}
     of_dgl = {"--gpu", "--mode", "--num_epochs", "--batch_size", "--fanout"}
     of_torchrun = {"--standalone", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"}
+    of_torchrun |= {"--max-restarts"}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", README))
     assert not mentioned - ours - of_dgl - of_torchrun

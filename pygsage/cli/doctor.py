@@ -32,7 +32,12 @@ REQUIRED = {
     "tyro": "tyro",
     "ogb": None,
 }
-OPTIONAL = {"pyg-lib": "pyg_lib", "torch-sparse": "torch_sparse", "tensorboard": "tensorboard"}
+OPTIONAL = {
+    "pyg-lib": "pyg_lib",
+    "torch-sparse": "torch_sparse",
+    "tensorboard": "tensorboard",
+    "pymetis": "pymetis",
+}
 
 
 @dataclass(frozen=True)
@@ -143,8 +148,8 @@ def _optional_advice(optional: dict[str, Package], torch_version: str | None) ->
     for name, package in optional.items():
         if package.error is None or not package.installed:
             continue
-        if name == "tensorboard":
-            advice.append("tensorboard does not load: type pip install --upgrade --force-reinstall tensorboard")
+        if name in ("tensorboard", "pymetis"):
+            advice.append(f"{name} does not load: type pip install --upgrade --force-reinstall {name}")
             continue
         advice.append(
             f"{name} {package.version or '(version unknown)'} does not load with torch {torch_version}. pygsage does "

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from pygsage.memory.estimate import Estimate
 from pygsage.memory.rows import Row
 from pygsage.memory.shapes import DatasetShape
+from pygsage.memory.training import on_several_machines
 from pygsage.spelling import parse_share
 
 COLD_SHARE = 0.5  # of what is available: features over it are taken as not held by the page cache
@@ -56,7 +55,7 @@ def remote_rows(shape: DatasetShape, way: Estimate, told: str, available: int | 
         told: The option: a share of all rows, or a size.
         available: RAM for the job; None when it is not known.
     """
-    if not shape.num_parts or not _on_several_machines():
+    if not shape.num_parts or not on_several_machines():
         return 0
     share, size = parse_share(told, "--remote-cache")
     row_bytes = max(1, (2 if shape.x_dtype == "float16" else 4) * shape.num_features)
@@ -66,12 +65,6 @@ def remote_rows(shape: DatasetShape, way: Estimate, told: str, available: int | 
     index = way.num_ranks * shape.num_nodes * 3 // 16
     need = max(way.ram_bytes(phase) for phase in way.phases() if phase in ("train", "evaluate")) + way.launcher_bytes
     return max(0, min(rows, (int(PLANNED_SHARE * available) - need - index) // (way.num_ranks * row_bytes)))
-
-
-def _on_several_machines() -> bool:
-    """Whether a launcher such as torchrun has started processes elsewhere too."""
-    size, local_size = os.environ.get("WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE", "")
-    return "RANK" in os.environ and local_size.isdigit() and size.isdigit() and int(size) > int(local_size)
 
 
 def with_hot_rows(way: Estimate, shape: DatasetShape, num_rows: int) -> Estimate:

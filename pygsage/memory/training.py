@@ -5,6 +5,7 @@ The sizes follow `sampling/pipeline.py` (batches) and `memory/step.py` (activati
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,6 +19,7 @@ from pygsage.memory.shapes import DatasetShape
 from pygsage.memory.step import node_step_bytes
 from pygsage.spelling import parse_gpus
 
+AHEAD = 4  # steps that batches are begun before they are needed, where rows of other machines are in them
 DENSE_TABLE_NODES = 1 << 24  # native/relabel.h: up to here 8 bytes a node, else a hash table
 
 
@@ -117,7 +119,9 @@ def train_rows(
     reached, drawn, basis = batch.num_nodes[-1], batch.num_drawn, batch.basis
     targets, outer = batch.num_nodes[-2], batch.num_edges[-1]
     threads = training.sampler_threads
-    held = threads + 1  # those that wait, and the trainer's or one that is being prepared
+    # Those that wait, and the trainer's or one that is being prepared.
+    ahead = AHEAD if shape.num_parts and on_several_machines() else threads
+    held = ahead + 1
     weights = num_weights(shape, training)
     index = 4 if shape.num_nodes < 2**31 else 8
     layers = widths(shape, training)
@@ -149,8 +153,9 @@ def train_rows(
     ]  # fmt: skip
     if cold:
         item = ITEM_BYTES["float16" if shape.x_dtype == "float16" else "float32"]
-        size = round(threads * (item * reached * shape.num_features + 40 * (targets + outer)))
-        told = f"sampler threads x ({reached:,.0f} nodes x features x {item} + 40 x edges of the outermost hop)"
+        size = round(ahead * (item * reached * shape.num_features + 40 * (targets + outer)))
+        times = "sampler threads" if ahead == threads else "batches ahead"
+        told = f"{times} x ({reached:,.0f} nodes x features x {item} + 40 x edges of the outermost hop)"
         rows.append(Row("train", "rank", "rows read from disk", size, told))
     largest = 8 * max(2 * w * o for w, o in layers)
     rows.append(Row("train", place, "a step of Adam", largest, "16 x the largest matrix"))
@@ -179,3 +184,9 @@ def _gpu_rows(shape: DatasetShape, training: Training, batch: SampledBatch) -> l
         Row("train", "gpu", "one batch", round(on_device), "nodes x (8 x features + 16) + 8 x edges"),
         Row("evaluate", "gpu", "CUDA itself", 500 << 20, "context, kernels, cuBLAS workspace", kind="held"),
     ]
+
+
+def on_several_machines() -> bool:
+    """Whether a launcher such as torchrun has started processes elsewhere too."""
+    size, local_size = os.environ.get("WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE", "")
+    return "RANK" in os.environ and local_size.isdigit() and size.isdigit() and int(size) > int(local_size)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pygsage.data.one_graph.feature_rows import FeatureRows, rows_of
 from pygsage.data.one_graph.graph import Graph
+from pygsage.memory.training import AHEAD
 from pygsage.sampling.features import joined_features
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.library import StepSampler
@@ -23,7 +24,6 @@ from pygsage.sampling.sample import Block
 from pygsage.sampling.shard import DistributedSeedSampler, SeedShard
 
 S = TypeVar("S")
-AHEAD = 4  # steps that batches are begun before they are needed, where ranks complete them together
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,33 @@ before("pygsage.training.loop:Trainer._step", 8, spoil)
         assert "The loss is nan at step 3 of epoch 2 (on rank 1)" in running.refused(1)
 
 
+def test_c102_all_ranks_evaluate_and_the_slowest_is_waited_for(
+    machines: Job, whole: Callable[[int], Path], tmp_path: Path
+) -> None:
+    """One that takes long is no reason to end a run: what ends with its process or its machine is noticed otherwise."""
+    inject = """
+import torch
+import torch.distributed as dist
+def wait(*_):
+    backends = [group._get_backend(torch.device("cpu")) for group in dist.distributed_c10d._world.pg_map]
+    least = min(backend.options._timeout.total_seconds() for backend in backends)
+    Path(f"rank-{RANK}").write_text(f"{len(backends)} {least:.0f}")
+    while RANK == 1 and not Path("go").exists():
+        pass
+before("pygsage.training.loop:Trainer._evaluate", 1, wait)
+"""
+    ranks = machines(inject=inject)
+    wait_for(lambda: all((tmp_path / f"rank-{rank}").exists() for rank in range(2)))
+    (tmp_path / "go").touch()
+    for running in ranks:
+        running.succeeded()
+    for rank in range(2):  # that of all, of each machine, and of the exchange
+        num_groups, least = map(int, (tmp_path / f"rank-{rank}").read_text().split())
+        assert num_groups >= 3
+        assert least == 4 * 3600
+    assert outcome(tmp_path / "run") == outcome(whole(2))
+
+
 def test_a_part_that_one_machine_lacks_is_told_by_all(machines: Job, parts: tuple[Path, Path], tmp_path: Path) -> None:
     away = parts[1] / "part-1"
     away.rename(parts[1] / "part-x")
@@ -246,7 +273,7 @@ def test_two_machines_on_a_cable_that_is_cut(
     """Both sides say so and end, and the run goes on when the cable is mended, with the result of an unbroken one."""
     inject = """
 import pygsage.connections
-pygsage.connections.SILENT_S = 3  # 30 takes long
+pygsage.connections.SILENT_S = 3  # 20 take long
 def wait(*_):
     Path("here").touch()
     while not Path("cut").exists():
