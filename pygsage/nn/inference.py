@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pygsage.data.files.arrays import map_copied
 from pygsage.data.one_graph.feature_rows import ColdRows, FeatureRows
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.native.memory import prefer_huge_pages, release_buffers
@@ -277,7 +278,7 @@ class _Arrays:
         array, path = self.live[-1]
         if path is None:
             return array
-        array = torch.from_numpy(np.lib.format.open_memmap(path, "c"))  # a rank that writes to it changes no other's
+        array = torch.from_numpy(map_copied(path))  # a rank that writes to it changes no other's
         self.finish()  # all have it open before its name goes
         return array
 

@@ -53,6 +53,23 @@ if RANK == 0:
     assert outcome(tmp_path / "run") == unbroken(2)
 
 
+def test_c102_an_evaluation_that_takes_its_time_on_rank_0(
+    train: Start, tmp_path: Path, unbroken: Callable[[int], Any]
+) -> None:
+    """All ranks evaluate, and those that are done wait for the others as long as it takes."""
+    inject = """
+def slowly(*_):
+    Path(f"evaluates-{RANK}").touch()
+    while RANK == 0 and not Path("evaluates-1").exists():
+        pass
+    if RANK == 0:
+        __import__("time").sleep(1.5)
+before("pygsage.training.loop:Trainer._evaluate", 2, slowly)
+"""
+    train(inject=inject).succeeded()
+    assert outcome(tmp_path / "run") == unbroken(2)
+
+
 def test_a_sampler_thread_of_one_rank_raises(train: Start, tmp_path: Path, unbroken: Callable[[int], Any]) -> None:
     inject = """
 def fail(*_):

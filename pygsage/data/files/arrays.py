@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import secrets
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -196,12 +198,41 @@ def map_array(folder: Path, name: str, told: Mapping[str, Any], dtypes: tuple[st
         raise ValueError(f"{name}.npy leads out of the folder")
     if path.stat().st_size != told["bytes"]:
         raise ValueError(f"{name}.npy has {path.stat().st_size} bytes; expected {told['bytes']}")
-    # Copy-on-write: torch warns about read-only memory, and crashes when it is written to.
-    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    array = map_copied(path)
     found = (array.dtype.name, list(array.shape))
     if found != (told["dtype"], told["shape"]) or (dtypes and found[0] not in dtypes):
         raise ValueError(f"{name}.npy is {found[0]} {found[1]}; expected {told['dtype']} {told['shape']}")
     return torch.from_numpy(array)
+
+
+def map_copied(path: Path) -> np.ndarray:
+    """Maps an `.npy` file as `map_pages` does.
+
+    Raises:
+        ValueError: when it is no such file, or holds objects.
+    """
+    with open(path, "rb") as file:
+        version = np.lib.format.read_magic(file)
+        if version != (1, 0):
+            return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        offset = file.tell()
+        if dtype.hasobject:
+            raise ValueError(f"{path.name} holds Python objects")
+        return np.ndarray(shape, dtype, map_pages(file), offset, order="F" if fortran else "C")
+
+
+def map_pages(file: IO[bytes]) -> mmap.mmap:
+    """Maps a file copy-on-write, also one that is larger than RAM and swap together.
+
+    Copy-on-write: torch warns about read-only memory, and crashes when it is written to. Linux counts such a map as
+    memory that may be needed and refuses one of more than there is, unless it is told that none is to be kept for it
+    (mmap(2), MAP_NORESERVE).
+    """
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+    return mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def new_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:

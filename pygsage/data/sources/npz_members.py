@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from pygsage.data.files.arrays import new_array
+from pygsage.data.files.arrays import map_pages, new_array
 
 _CHUNK_BYTES = 1 << 24
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member: then its name and extra field, whose lengths these are
@@ -41,7 +41,8 @@ def read_member(path: Path, key: str, scratch: Path | None = None) -> np.ndarray
             if member.compress_type == zipfile.ZIP_STORED and num_bytes:
                 start = _start(path, member) + header_bytes
                 order: Any = "F" if fortran_order else "C"
-                return np.memmap(path, dtype, "c", offset=start, shape=shape, order=order)
+                with open(path, "rb") as whole:
+                    return np.ndarray(shape, dtype, map_pages(whole), start, order=order)
             narrowed = scratch is None and dtype.kind == "f" and dtype.itemsize != 4
             flat = made(scratch, key, np.dtype(np.float32) if narrowed else dtype, (int(np.prod(shape)),))
             _unpack(file, flat, dtype)

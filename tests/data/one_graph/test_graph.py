@@ -250,3 +250,32 @@ def test_a_pickled_array_is_never_loaded(folder: Path) -> None:
     edit(folder, lambda m: m["arrays"]["y"].update(bytes=(folder / "y.npy").stat().st_size))
     with pytest.raises(DatasetError, match="is damaged"):
         Graph.open(folder)
+
+
+def test_a_store_larger_than_ram_and_swap_is_opened(graph: Graph, tmp_path: Path) -> None:
+    """A file that is all holes takes no disk; a map of it that counts as memory is refused."""
+    graph.save(tmp_path / "huge")
+    rows = 2 * int(Path("/proc/meminfo").read_text().split()[1]) * 1024 // 1024
+    edit(tmp_path / "huge", lambda m: m["arrays"]["x"].update(shape=[rows, 256], bytes=128 + rows * 1024))
+    edit(tmp_path / "huge", lambda m: m["arrays"]["y"].update(shape=[rows], bytes=128 + rows * 8))
+    edit(tmp_path / "huge", lambda m: m["arrays"]["indptr"].update(shape=[rows + 1], bytes=128 + (rows + 1) * 8))
+    for name, dtype, shape in (
+        ("x", np.float32, (rows, 256)),
+        ("y", np.int64, (rows,)),
+        ("indptr", np.int64, (rows + 1,)),
+    ):
+        path = tmp_path / "huge" / f"{name}.npy"
+        with open(path, "wb") as file:
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+            )
+            file.truncate(128 + int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        if name == "indptr":
+            with open(path, "r+b") as file:
+                file.seek(-8, 2)
+                file.write(np.int64(3).tobytes())
+    opened = Graph.open(tmp_path / "huge")
+    assert opened.x.shape == (rows, 256)
+    assert opened.x[rows - 1].tolist() == [0.0] * 256
+    opened.x[rows - 1] = 1  # the file stays as it is
+    assert Graph.open(tmp_path / "huge").x[rows - 1].tolist() == [0.0] * 256
