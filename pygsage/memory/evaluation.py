@@ -50,9 +50,12 @@ def _inference_rows(shape: DatasetShape, training: Training, num_edges: int, *, 
         by_row = [8 * o, 4 * o] if narrows else [8 * w, 4 * o, 4 * o]
         # Arrays of the last chunk, where it is so much shorter that those of the others do not serve it.
         rest = own % chunk if own > chunk else 0
-        lengths = [chunk, *([rest] if 0 < 5 * rest < 4 * chunk else [])]
-        parts = [length * each for length in lengths for each in by_row]
-        kept = sum(rounded(part) if part >= LEAST_BYTES else part for part in parts) + 4 * copies * chunk * o
+        full, short = (
+            sum(rounded(part) if part >= LEAST_BYTES else part for part in (length * each for each in by_row))
+            for length in (chunk, rest if 5 * rest < 4 * chunk else 0)
+        )
+        # native/buffers.h drops what was kept before there is a quarter more than was ever in use.
+        kept = full + (short if 4 * short <= full else 0) + 4 * copies * chunk * o
         most = max(most, kept)
         live = 4 * (n * o + (n * w if layer else 0))
         gathered = 2 * min(GATHERED_VALUES, INFERENCE_EDGES * w) * 4 if cold and layer == 0 else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import warnings
 import zipfile
 from collections.abc import Callable
 from functools import cache, partial
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import subgraph
 
-_MOST_MOLECULES = 1_200  # of 8,006 in Tox21; ESOL has 1,128
+_MOST_MOLECULES = 1_200  # of 8,014 in Tox21; ESOL has 1,128
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
 
@@ -166,8 +167,14 @@ def molecule_net(name: str, folder: Path) -> list[Data]:
     pytest.importorskip("rdkit")
     from torch_geometric.datasets import MoleculeNet
 
-    shutil.copytree(shared(f"moleculenet/{name.lower()}") / "raw", folder / name.lower() / "raw")
-    return [data.clone() for data in MoleculeNet(str(folder), name)[:_MOST_MOLECULES]]
+    raw = folder / name.lower() / "raw"
+    raw.mkdir(parents=True)
+    for path in (shared(f"moleculenet/{name.lower()}") / "raw").iterdir():
+        lines = path.read_text().splitlines(keepends=True)
+        (raw / path.name).write_text("".join(lines[: _MOST_MOLECULES + 1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of molecules without atoms, which PyG leaves out
+        return [data.clone() for data in MoleculeNet(str(folder), name)]
 
 
 REAL: dict[str, Callable[[Path], list[Any]]] = {
