@@ -155,7 +155,7 @@ def test_hidden_rows_are_joined_and_their_gradient_spread(isa: str, width: int, 
     expected = torch.cat([bag, kept[:30]], 1)
     expected.backward(torch.from_numpy(grad).double())
     assert leaf.grad is not None
-    for num_threads in (1, 3):
+    for num_threads in (1, 3, 8):
         out, back = np.empty((30, 2 * width), dtype=np.float32), np.empty((50, width), dtype=np.float32)
         chosen = np.empty((30, width), dtype=np.int32) if aggr == "max" else None
         core.join_hidden(x, bits, 2.0, indptr, ids, aggr, out, chosen, num_threads, isa)
@@ -164,7 +164,7 @@ def test_hidden_rows_are_joined_and_their_gradient_spread(isa: str, width: int, 
         assert np.allclose(back, leaf.grad.numpy(), rtol=1e-5, atol=1e-5)
         if num_threads == 1:
             first = out.tobytes() + back.tobytes()
-    assert out.tobytes() + back.tobytes() == first
+        assert out.tobytes() + back.tobytes() == first
     # bfloat16 in and out: the same of rounded values, rounded
     near = torch.from_numpy(x).bfloat16().float().numpy()
     core.join_hidden(near, bits, 2.0, indptr, ids, aggr, out, chosen, 1, isa)
@@ -194,13 +194,13 @@ def test_sparse_products(isa: str, rows: int, m: int, k: int, share: float) -> N
         core.column_sums(seen[0], alone, isa)
         assert np.allclose(alone, exact[0].sum(0).numpy(), rtol=1e-5, atol=1e-4)
         results = []
-        for num_threads in (1, 4):
+        for num_threads in (1, 4, 8):
             out, sums = np.full((m, k), np.nan, dtype=np.float32), np.full(m, np.nan, dtype=np.float32)
             core.sparse_outer_sum(*seen, out, sums, num_threads, isa)
             back = np.full((rows, k), -1, dtype=seen[0].dtype)
             core.sparse_times_weight(seen[0], weight, back, num_threads, isa)
             results.append(out.tobytes() + sums.tobytes() + back.tobytes())
-        assert results[0] == results[1]
+        assert results[0] == results[1] == results[2]
         assert np.allclose(out, (exact[0].T @ exact[1]).numpy(), rtol=1e-5, atol=1e-4)
         assert np.allclose(sums, exact[0].sum(0).numpy(), rtol=1e-5, atol=1e-4)
         wide = torch.from_numpy(back).view(torch.bfloat16).double() if narrow else torch.from_numpy(back).double()

@@ -62,7 +62,7 @@ def test_threads_do_not_change_a_bit(aggr: str, dtype: torch.dtype) -> None:
     values, n_id, block = torch.randn(500, 70, generator=generator), torch.arange(500), random_block(500, 200)
     threads, found = torch.get_num_threads(), []
     try:
-        for num_threads in (1, 2, 5):
+        for num_threads in (1, 2, 5, 8):
             torch.set_num_threads(num_threads)
             x = values.to(dtype, copy=True).requires_grad_()
             out = activated_join(x, 0.5, STREAM, 0, n_id, block, aggr)
