@@ -210,7 +210,6 @@ class Trainer:
             self.report.end_epoch()
 
     def _step(self, batch: StepBatch, clock: Clock) -> None:
-        batch = batch.to(self.world.device)
         with clock("forward"):
             scores = self.problem.scores(self.model, batch)
             loss = self.loss(scores, batch.y) / batch.weight
