@@ -168,11 +168,13 @@ class OnDeviceCached:
         return found
 
 
-def to_device(x: Tensor, device: torch.device) -> Tensor:
+def to_device(x: Tensor, rows: FeatureRows, device: torch.device) -> Tensor:
     """Features [N, F] on a device, brought there in pieces: they may be mapped from a file that does not fit in RAM."""
     out = torch.empty(x.shape, dtype=x.dtype, device=device)
     for begin in range(0, len(x), _ROWS_AT_ONCE):
-        out[begin : begin + _ROWS_AT_ONCE].copy_(x[begin : begin + _ROWS_AT_ONCE])
+        end = min(len(x), begin + _ROWS_AT_ONCE)
+        # A file that is touched in no order is not read ahead: many pages are asked for at once instead.
+        out[begin:end].copy_(x[begin:end] if rows.resident is not None else rows.read(torch.arange(begin, end)))
     return out
 
 

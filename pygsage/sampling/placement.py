@@ -53,7 +53,7 @@ class Placement:
         """What makes the first layer's input on the device, with what is to be held there; None: the CPU does."""
         wanted = input_dtype(graph.x, dtype)
         if self.kind == "cuda-cuda":
-            return OnDevice(sampler, to_device(graph.x, self.device), aggr, wanted)
+            return OnDevice(sampler, to_device(graph.x, rows, self.device), aggr, wanted)
         if not self.cache_bytes:
             return None
         row_bytes = max(1, graph.x.element_size() * graph.num_features)

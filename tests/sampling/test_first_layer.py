@@ -63,7 +63,7 @@ def test_all_ways_make_the_same(
     expected = joined_features(data.x, nodes, layers.outer_indptr, layers.outer_ids, aggr, wanted)
     assert expected.shape == (len(nodes), 12)
     assert torch.equal(expected[:, 6:], data.x[nodes].to(expected.dtype))
-    ways: list[FirstLayer] = [OnDevice(sampler, to_device(data.x, CPU), aggr, wanted)]
+    ways: list[FirstLayer] = [OnDevice(sampler, to_device(data.x, rows, CPU), aggr, wanted)]
     for share in (0.0, 0.4, 1.0):
         held = torch.rand(100, generator=torch.Generator().manual_seed(1)) < share
         ways.append(OnDeviceCached(sampler, rows, held, 6, stored, aggr, wanted, CPU))
@@ -88,6 +88,7 @@ def test_rows_of_a_file_and_hits_and_misses(tmp_path: Path) -> None:
     expected = made(OnDevice(sampler, data.x, "mean", torch.float32))[1]
     in_ram = torch.zeros(100, dtype=torch.bool)
     in_ram[reached[1::3]] = True
+    assert torch.equal(to_device(x, ColdRows(x), CPU), data.x)
     ways: list[FeatureRows] = [ColdRows(x), CachedRows(x, in_ram), ResidentRows(data.x)]
     for rows in ways:
         way = OnDeviceCached(sampler, rows, held, 6, torch.float32, "mean", torch.float32, CPU)
