@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pygsage.errors import ConfigError
-from pygsage.spelling import flag, parse_fanouts, parse_gpus, parse_share, parse_size, parse_split
+from pygsage.spelling import (
+    check_placement,
+    check_type,
+    flag,
+    parse_fanouts,
+    parse_gpus,
+    parse_share,
+    parse_size,
+    parse_split,
+)
 
 Split = Literal["train", "val", "test", "all"]
 BATCH_OF = {"node": 1024, "graph": 64}  # a step of 1,024 graphs would be a whole epoch of many a dataset
@@ -148,6 +157,15 @@ class TrainConfig:
         "nodes or a size such as 2GiB; less where memory leaves less",
         transient=True,
     )
+    placement: Literal["auto", "cpu-cpu", "cpu-cuda", "pinned-cuda", "cuda-cuda"] = option(
+        "auto",
+        "where features lie, then the model: cpu-cuda copies batches to the GPU, pinned-cuda does so beside the step, "
+        "cuda-cuda holds all features there; edges are sampled on the CPU; auto: the last that fits",
+        transient=True,
+    )
+    gpu_cache_size: str | None = option(
+        None, "memory of each GPU for the hottest rows of the features, such as 2GiB", transient=True
+    )
     checkpoint_every_s: float = option(
         300.0, "seconds between checkpoints inside an epoch; one is written after each epoch anyway", transient=True
     )
@@ -164,7 +182,7 @@ class TrainConfig:
         given: Any = self.fanouts
         object.__setattr__(self, "fanouts", tuple(given) if isinstance(given, (list, tuple)) else (given,))
         for f in fields(self):
-            _check_type(f.name, getattr(self, f.name), str(f.type))
+            check_type(f.name, getattr(self, f.name), str(f.type))
         _check_fanouts(self.fanouts)
         for name in ("epochs", "hidden"):
             _at_least(name, getattr(self, name), 1)
@@ -196,6 +214,7 @@ class TrainConfig:
         parse_share(self.remote_cache, "--remote-cache")
         if self.memory_limit is not None:
             parse_size(self.memory_limit, "--memory-limit")
+        check_placement(self.placement, self.gpu_cache_size, self.gpus)
         if self.resume and self.run_dir is None:
             raise ConfigError("--resume needs to know which run to go on with.", "Add --run-dir RUN.")
 
@@ -367,27 +386,6 @@ def _check_fanouts(fanouts: tuple[int, ...]) -> None:
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise ConfigError(f"{flag(name)} is {value}; expected an integer of at least {least}.")
-
-
-def _check_type(name: str, value: Any, annotation: str) -> None:
-    """Refuses a value of the wrong type, as a config file or a caller may give; ints serve as floats."""
-    if annotation.startswith("Literal["):
-        choices = [part.strip(" '\"") for part in annotation[8:-1].split(",")]
-        if value not in choices:
-            raise ConfigError(f"{flag(name)} is {value!r}; expected one of {', '.join(choices)}.")
-        return
-    if annotation.startswith("tuple"):
-        return
-    expected = annotation.split(" | ")
-    good = (
-        (value is None and "None" in expected)
-        or (isinstance(value, bool) and "bool" in expected)
-        or (isinstance(value, int) and not isinstance(value, bool) and bool({"int", "float"} & set(expected)))
-        or (isinstance(value, float) and "float" in expected)
-        or (isinstance(value, str) and "str" in expected)
-    )
-    if not good:
-        raise ConfigError(f"{flag(name)} is {value!r} of type {type(value).__name__}; expected {annotation}.")
 
 
 def _nearest(name: str, known: set[str]) -> str:

@@ -123,3 +123,60 @@ def parse_share(text: str, name: str) -> tuple[float, int]:
         except ConfigError:
             pass
     raise ConfigError(f"{name} is {text!r}; expected a share such as 15%, a size such as 2GiB, or 0.")
+
+
+def size_text(num_bytes: int) -> str:
+    """`1.50 GiB`: a unit of 1,024 for people, GiB from a hundredth of one on."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.2f} {unit}" if unit == "GiB" else f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes} B"
+
+
+def check_placement(placement: str, gpu_cache_size: str | None, gpus: str) -> None:
+    """Refuses a placement that contradicts the devices or the cache.
+
+    Raises:
+        ConfigError: see above.
+    """
+    told = parse_gpus(gpus)
+    if placement == "cpu-cpu" and told:
+        raise ConfigError(
+            f"--placement cpu-cpu computes on the CPU, and --gpus {gpus} asks for GPUs.",
+            "Leave one of them out, or type --gpus 0.",
+        )
+    wants_gpu = f"--placement {placement}" if placement.endswith("-cuda") else ""
+    if gpu_cache_size is not None:
+        parse_size(gpu_cache_size, "--gpu-cache-size")
+        wants_gpu = wants_gpu or "--gpu-cache-size"
+        if placement in ("cpu-cpu", "cuda-cuda"):
+            why = "uses no GPU" if placement == "cpu-cpu" else "holds all features on the GPU"
+            raise ConfigError(f"--placement {placement} {why}: it has no --gpu-cache-size.", "Leave one of them out.")
+    if wants_gpu and told == 0:
+        raise ConfigError(f"{wants_gpu} needs a GPU, and --gpus is 0.", "Leave one of them out.")
+
+
+def gpus_of(placement: str, gpus: str) -> int | list[int] | None:
+    """The GPUs that the options ask for, as `parse_gpus`: none for `cpu-cpu`."""
+    return 0 if placement == "cpu-cpu" else parse_gpus(gpus)
+
+
+def check_type(name: str, value: Any, annotation: str) -> None:
+    """Refuses a value of the wrong type, as a config file or a caller may give; ints serve as floats."""
+    if annotation.startswith("Literal["):
+        choices = [part.strip(" '\"") for part in annotation[8:-1].split(",")]
+        if value not in choices:
+            raise ConfigError(f"{flag(name)} is {value!r}; expected one of {', '.join(choices)}.")
+        return
+    if annotation.startswith("tuple"):
+        return
+    expected = annotation.split(" | ")
+    good = (
+        (value is None and "None" in expected)
+        or (isinstance(value, bool) and "bool" in expected)
+        or (isinstance(value, int) and not isinstance(value, bool) and bool({"int", "float"} & set(expected)))
+        or (isinstance(value, float) and "float" in expected)
+        or (isinstance(value, str) and "str" in expected)
+    )
+    if not good:
+        raise ConfigError(f"{flag(name)} is {value!r} of type {type(value).__name__}; expected {annotation}.")

@@ -34,4 +34,4 @@ def run(argv: Sequence[str], parse: Parse | None = None) -> int:
     config = EstimateConfig(**typed)
     found = replace(answer(config, shape=shape_with_torch(config)), typed=typed_options(config, defaults))
     print(json.dumps(found.to_dict(), allow_nan=False) if config.json else found.text(), flush=True)
-    return found.decision.exit_status
+    return found.exit_status

@@ -89,7 +89,12 @@ class Storage:
 
 
 def choose_storage(
-    config: TrainConfig, num_ranks: int, shape: DatasetShape | None = None, *, refuse: bool = True
+    config: TrainConfig,
+    num_ranks: int,
+    shape: DatasetShape | None = None,
+    *,
+    refuse: bool = True,
+    gpu_free_bytes: int | None = None,
 ) -> Storage:
     """Estimates a run on this machine, and decides where its data are held: as `--storage` says, or where it fits.
 
@@ -98,6 +103,7 @@ def choose_storage(
         num_ranks: Processes of the job on this machine.
         shape: What the dataset holds, where that is known already.
         refuse: False to take the disk for what does not seem to fit at all.
+        gpu_free_bytes: As for `answer`.
 
     Raises:
         EnvironmentLimitError: when it would not fit there, with exit status 3 or 4 as `estimate-memory` has it.
@@ -130,6 +136,7 @@ def choose_storage(
             base_bytes=base_bytes,
             num_ranks=num_ranks,
             compiled=native.core is not None,
+            gpu_free_bytes=gpu_free_bytes,
         )
     except DatasetError:  # a recipe, or a mistake that the door explains better
         if config.storage == "disk":

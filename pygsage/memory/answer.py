@@ -18,13 +18,15 @@ from pygsage.memory.estimate import (
     estimate,
     rule_of_thumb_bytes,
 )
+from pygsage.memory.gpus import read_gpus
 from pygsage.memory.hot import hot_rows, is_cold, remote_rows, with_hot_rows
 from pygsage.memory.machine import Machine, read_machine
 from pygsage.memory.options import EstimateConfig
+from pygsage.memory.placement import NO_GPU, PlacementChoice, choose_placement, staging_bytes
 from pygsage.memory.rows import PHASES, PLACES
 from pygsage.memory.shapes import IN_PYTHON, DatasetShape, shape_from_numbers, shape_of
 from pygsage.memory.training import Training, batch_of, resolve
-from pygsage.spelling import parse_size
+from pygsage.spelling import gpus_of, parse_size
 
 _PLACES = {
     "RAM, shared": "once a machine",
@@ -52,6 +54,7 @@ class MemoryAnswer:
         build_bytes: RAM for sorting edges while a graph is built on disk.
         hot_rows: Rows of the features that each rank holds in RAM when it trains from disk.
         typed: The options of `train` that were given, as they are typed; the next command has them too.
+        placement: Where features, batches and model lie, and whether that fits the GPUs.
     """
 
     shape: DatasetShape
@@ -65,6 +68,12 @@ class MemoryAnswer:
     build_bytes: int = BUILD_BYTES
     hot_rows: int = 0
     typed: str = ""
+    placement: PlacementChoice = NO_GPU
+
+    @property
+    def exit_status(self) -> int:
+        """0 when it fits in memory, 3 on disk only, 4 neither or not on its GPU."""
+        return self.decision.exit_status if self.placement.fits else 4
 
     @property
     def chosen(self) -> Estimate:
@@ -100,7 +109,8 @@ class MemoryAnswer:
             },
             "decision": self.decision.storage,
             "reason": self.decision.reason,
-            "exit_status": self.decision.exit_status,
+            "placement": asdict(self.placement),
+            "exit_status": self.exit_status,
             "next_command": self.next_command(),
         }
 
@@ -112,9 +122,9 @@ class MemoryAnswer:
             )
         dataset = self.shape.train_as or self.shape.name
         more = f" {self.typed}" if self.typed else ""
-        if self.decision.storage == "memory":
+        if self.placement.fits and self.decision.storage == "memory":
             return f"pygsage train {dataset}{more}"
-        if self.decision.storage == "disk":
+        if self.placement.fits and self.decision.storage == "disk":
             return (
                 f"pygsage train {dataset}{more}  # builds it on disk by itself; or first: pygsage convert {dataset} OUT"
             )
@@ -135,6 +145,7 @@ def answer(
     base_bytes: int | None = None,
     num_ranks: int | None = None,
     compiled: bool = True,
+    gpu_free_bytes: int | None = None,
 ) -> MemoryAnswer:
     """Estimates and decides; reads headers, takes milliseconds, loads nothing beyond the standard library.
 
@@ -146,6 +157,7 @@ def answer(
             available then. Constants serve when it is not given.
         num_ranks: Ranks of this machine, where a launcher has decided.
         compiled: Whether the native core serves.
+        gpu_free_bytes: What the GPU with the least has free; the driver is asked when it is not given.
 
     Raises:
         DatasetError: when the dataset's size cannot be known beforehand.
@@ -161,6 +173,8 @@ def answer(
     available = limit if limit is not None else machine.memory_available_bytes
     x_bytes = shape.num_nodes * shape.num_features * (2 if shape.x_dtype == "float16" else 4)
     cold = shape.num_graphs == 1 and (is_cold(x_bytes, available) or shape.num_parts > 0)
+    placement = _placement(config, shape, training, available, gpu_free_bytes)
+    training = replace(training, placement=placement.kind)
     build = build_bytes(available, RANK_BYTES if base_bytes is None else base_bytes)
     ways = {
         way: estimate(
@@ -196,7 +210,34 @@ def answer(
         decision=decision,
         build_bytes=build,
         hot_rows=hot,
+        placement=placement,
     )
+
+
+def _placement(
+    config: EstimateConfig | TrainConfig,
+    shape: DatasetShape,
+    training: Training,
+    available: int | None,
+    gpu_free_bytes: int | None,
+) -> PlacementChoice:
+    if not training.num_gpus:
+        return NO_GPU
+    if gpu_free_bytes is None:
+        gpus, told = read_gpus(), gpus_of(config.placement, config.gpus)
+        used = [gpus[i] for i in told if i < len(gpus)] if isinstance(told, list) else gpus[:told]
+        gpu_free_bytes = min((gpu.free_bytes for gpu in used), default=None)
+    kinds = ["cpu-cuda", "pinned-cuda"]
+    if shape.num_graphs == 1 and not shape.num_parts and not training.gpu_cache_bytes:
+        kinds.append("cuda-cuda")
+    if config.placement not in ("auto", *kinds):
+        kinds.append(config.placement)
+    needs = {kind: estimate(shape, replace(training, placement=kind)).gpu_bytes for kind in kinds}
+    pinned = 0
+    if shape.num_graphs == 1:
+        batch = batch_of(shape, training, edges_in_use(shape, training))
+        pinned = training.num_ranks * staging_bytes(shape, replace(training, placement="pinned-cuda"), batch)
+    return choose_placement(config.placement, needs, gpu_free_bytes, pinned, available)
 
 
 def build_bytes(available: int | None, base_bytes: int) -> int:
@@ -299,6 +340,8 @@ def _text(a: MemoryAnswer) -> list[str]:
     if have is not None:
         whole = f", of {size_text(host)} in the host" if host is not None else ""
         lines.append(f"machine        {size_text(have)} available ({a.decision.available_source}){whole}")
+    if a.placement.reason:
+        lines.append(f"placement      {a.placement.reason}")
     lines += [f"note: {note}" for note in s.notes]
     return [*lines, f"decision       {a.decision.reason}", f"next           {a.next_command()}"]
 

@@ -7,6 +7,9 @@ from typing import Literal
 
 from pygsage.memory.estimate import Estimate
 from pygsage.memory.machine import Machine
+from pygsage.spelling import size_text
+
+__all__ = ["DISK_SHARE", "Decision", "decide", "size_text"]
 
 # Training from disk has no other way to turn to: all but a tenth may be planned, which the page cache needs.
 DISK_SHARE = 0.9
@@ -78,11 +81,3 @@ def decide(
         f"On disk: {over}; from disk it takes {size_text(need_disk)} of RAM and {size_text(disk.disk_bytes)} of disk."
     )
     return Decision("disk", 3, available, source, reason)
-
-
-def size_text(num_bytes: int) -> str:
-    """`1.50 GiB`: a unit of 1,024 for people, GiB from a hundredth of one on."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.2f} {unit}" if unit == "GiB" else f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes} B"

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pygsage.memory.headers import ITEM_BYTES
+from pygsage.memory.placement import held_on_gpu
 from pygsage.memory.rows import Row
 from pygsage.memory.shapes import DatasetShape
 from pygsage.memory.step import graph_forward_bytes, graph_step_bytes
@@ -140,12 +141,13 @@ def train_graphs(shape: DatasetShape, training: Training, edge_factor: float, *,
     if training.num_ranks > 1:
         rows.append(Row("train", "rank", "gradients on their way", 12 * weights, "12 x weights"))
     if training.num_gpus:
-        rows += [
-            Row("train", "gpu", "CUDA itself", 500 << 20, "context, kernels, cuBLAS workspace", kind="held"),
-            Row("train", "gpu", "weights, gradients, Adam", 16 * weights, "16 x weights", kind="held"),
-            Row("train", "gpu", "one batch", round(each), "nodes x (4 x features + 12) + 4 x edges"),
-            Row("evaluate", "gpu", "CUDA itself", 500 << 20, "context, kernels, cuBLAS workspace", kind="held"),
-        ]
+        staged = training.placement == "pinned-cuda"
+        on_gpu = round(each) * (held + 1 if staged else 1)
+        told = "nodes x (4 x features + 12) + 4 x edges" + (", (sampler threads + 2) times" if staged else "")
+        rows += [*held_on_gpu(weights), Row("train", "gpu", "batches", on_gpu, told)]
+        buffers = held * (1 << max(0, round(each) - 1).bit_length()) if staged else 0
+        told = "(sampler threads + 1) x one batch, up to a power of two; pinned"
+        rows += [Row(p, "rank", "staging buffers", buffers, told, kind="held") for p in ("train", "evaluate")]
     return rows
 
 

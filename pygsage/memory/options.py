@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pygsage.config import TrainConfig, option
 from pygsage.errors import ConfigError
-from pygsage.spelling import flag, parse_gpus, parse_size
+from pygsage.spelling import check_placement, flag, parse_size
 
 _NUMBERS = ("num_graphs", "avg_nodes", "avg_edges", "num_features")
 _OF_TRAIN = {f.name: f for f in fields(TrainConfig)}
@@ -56,6 +56,8 @@ class EstimateConfig:
     self_loops: bool = _as_in_train("self_loops")
     sampler_threads: int | None = _as_in_train("sampler_threads")
     eval_every: int = _as_in_train("eval_every")
+    placement: Literal["auto", "cpu-cpu", "cpu-cuda", "pinned-cuda", "cuda-cuda"] = _as_in_train("placement")
+    gpu_cache_size: str | None = _as_in_train("gpu_cache_size")
 
     memory_limit: str | None = option(None, "RAM that the job may take, such as 8GiB (default: what is available)")
     memory_share: float = option(0.5, "share of the RAM that may be planned for a dataset in memory")
@@ -83,7 +85,7 @@ class EstimateConfig:
             if value is not None and not (least <= value < 2**62):
                 raise ConfigError(f"{flag(name)} is {value:g}; expected a number of at least {least}.")
         TrainConfig(fanouts=self.fanouts)  # says what is wrong with them
-        parse_gpus(self.gpus)
+        check_placement(self.placement, self.gpu_cache_size, self.gpus)
         if not 0 < self.memory_share <= 1:
             raise ConfigError(f"--memory-share is {self.memory_share:g}; expected a number above 0, at most 1.")
         if self.memory_limit is not None:

@@ -14,10 +14,11 @@ from pygsage.memory.degrees import SampledBatch, describe, sample_sizes
 from pygsage.memory.graphs import batch_sizes
 from pygsage.memory.headers import ITEM_BYTES
 from pygsage.memory.options import EstimateConfig
+from pygsage.memory.placement import gpu_rows, sent_bytes, staging_bytes
 from pygsage.memory.rows import Row
 from pygsage.memory.shapes import DatasetShape
 from pygsage.memory.step import node_step_bytes
-from pygsage.spelling import parse_gpus
+from pygsage.spelling import gpus_of, parse_size
 
 AHEAD = 4  # steps that batches are begun before they are needed, where rows of other machines are in them
 DENSE_TABLE_NODES = 1 << 24  # native/relabel.h: up to here 8 bytes a node, else a hash table
@@ -32,6 +33,9 @@ class Training:
         num_gpus: How many of them have a GPU: all or none.
         sampler_threads: Threads that prepare batches in each rank; two more batches than these can be held.
         evaluates: Whether any split is ever scored.
+        placement: One of `memory.placement.PLACEMENTS`.
+        gpu_cache_bytes: For the hottest rows of the features, on each GPU.
+        library: Whether the sampler is a library's, which takes int64 indices.
     """
 
     batch_size: int
@@ -45,6 +49,9 @@ class Training:
     num_gpus: int
     sampler_threads: int
     evaluates: bool = True
+    placement: str = "cpu-cuda"
+    gpu_cache_bytes: int = 0
+    library: bool = False
 
 
 def resolve(
@@ -60,7 +67,7 @@ def resolve(
         unit: What has a label, `node` or `graph`.
         num_ranks: Where a launcher has decided.
     """
-    told = parse_gpus(config.gpus)
+    told = gpus_of(config.placement, config.gpus)
     gpus = num_gpus_here if told is None else len(told) if isinstance(told, list) else told
     ranks = num_ranks or gpus or config.procs or 1
     threads_each = max(1, num_cores // ranks)
@@ -76,6 +83,9 @@ def resolve(
         num_gpus=gpus,
         sampler_threads=config.sampler_threads or (2 if threads_each > 2 else 1),
         evaluates=config.eval_every > 0,
+        placement=("cpu-cuda" if config.placement == "auto" else config.placement) if gpus else "cpu-cpu",
+        gpu_cache_bytes=parse_size(config.gpu_cache_size, "--gpu-cache-size") if config.gpu_cache_size and gpus else 0,
+        library=getattr(config, "sampler", "") in ("pyg-lib", "torch-sparse"),
     )
 
 
@@ -128,11 +138,13 @@ def train_rows(
     step = node_step_bytes(
         layers, batch.num_nodes[-2::-1], training.norm, training.precision == "bf16", held, keeps=compiled
     )
-    inputs = round(held * (4 if training.precision == "bf16" else 8) * targets * shape.num_features)
+    staging = staging_bytes(shape, training, batch)
+    inputs = 0 if staging else round(held * (4 if training.precision == "bf16" else 8) * targets * shape.num_features)
+    if training.gpu_cache_bytes and not staging:
+        inputs = held * sent_bytes(shape, training, batch)
     sampling = round(threads * (index * outer + 16 * targets + 4 * drawn))
     inner = 8 * targets + sum(8 * n + 4 * e for n, e in zip(batch.num_nodes[:-2], batch.num_edges[:-1], strict=True))
     spread = 12 * sum(batch.num_edges[:-1])
-    place = "gpu" if training.num_gpus else "rank"
     rows = [
         Row("train", "rank", "weights, gradients, Adam", 16 * weights, "16 x weights", kind="held"),
         Row(
@@ -145,11 +157,6 @@ def train_rows(
             f"sampler threads x ({index} x {outer:,.0f} edges of the outermost hop + 4 x drawn + 16 x nodes)",
         ),
         _relabel_row(shape, training, targets),
-        Row(
-            "train", place, "activations and their gradients", max(0, step - (inputs if place == "rank" else 0)),
-            "a step played out, arrays kept for the next: " + ", ".join(f"{w:,} -> {o:,}" for w, o in layers),
-        ),
-        Row("train", place, "edges by source", round(spread), "12 x edges of inner hops"),
     ]  # fmt: skip
     if cold:
         item = ITEM_BYTES["float16" if shape.x_dtype == "float16" else "float32"]
@@ -158,13 +165,26 @@ def train_rows(
         told = f"{times} x ({reached:,.0f} nodes x features x {item} + 40 x edges of the outermost hop)"
         rows.append(Row("train", "rank", "rows read from disk", size, told))
     largest = 8 * max(2 * w * o for w, o in layers)
-    rows.append(Row("train", place, "a step of Adam", largest, "16 x the largest matrix"))
+    rows.append(
+        Row("train", "gpu" if training.num_gpus else "rank", "a step of Adam", largest, "16 x the largest matrix")
+    )
     if training.num_ranks > 1:
         rows.append(Row("train", "rank", "gradients on their way", 12 * weights, "12 x weights"))
     order = 24 * shape.train_size
     rows.append(Row("train", "rank", "order of the seeds", order, "24 x training nodes"))
     if training.num_gpus:
-        rows += _gpu_rows(shape, training, batch)
+        rows += gpu_rows(shape, training, batch, layers, weights)
+        told = "(sampler threads + 1) x one batch, up to a power of two; pinned"
+        rows += [Row(p, "rank", "staging buffers", staging, told, kind="held") for p in ("train", "evaluate")]
+    else:
+        told = "a step played out, arrays kept for the next: " + ", ".join(f"{w:,} -> {o:,}" for w, o in layers)
+        rows.append(Row("train", "rank", "activations and their gradients", max(0, step - inputs), told))
+        rows.append(Row("train", "rank", "edges by source", round(spread), "12 x edges of inner hops"))
+    if training.gpu_cache_bytes:
+        rows.append(Row("train", "rank", "which rows a GPU holds", 4 * shape.num_nodes, "4 x nodes", kind="held"))
+    if training.library:
+        told = "8 x edges: the library's sampler takes no int32"
+        rows.append(Row("train", "rank", "edges as int64", 8 * num_edges, told, kind="held"))
     return rows
 
 
@@ -174,16 +194,6 @@ def _relabel_row(shape: DatasetShape, training: Training, targets: float) -> Row
     else:
         each, formula = round(64 * targets), "sampler threads x 64 x nodes of a batch"
     return Row("train", "rank", "relabelling tables", training.sampler_threads * each, formula, kind="held")
-
-
-def _gpu_rows(shape: DatasetShape, training: Training, batch: SampledBatch) -> list[Row]:
-    on_device = batch.num_nodes[-2] * (shape.num_features * 8 + 16) + 8 * sum(batch.num_edges[:-1])
-    return [
-        Row("train", "gpu", "CUDA itself", 500 << 20, "context, kernels, cuBLAS workspace", kind="held"),
-        Row("train", "gpu", "weights, gradients, Adam", 16 * num_weights(shape, training), "16 x weights", kind="held"),
-        Row("train", "gpu", "one batch", round(on_device), "nodes x (8 x features + 16) + 8 x edges"),
-        Row("evaluate", "gpu", "CUDA itself", 500 << 20, "context, kernels, cuBLAS workspace", kind="held"),
-    ]
 
 
 def on_several_machines() -> bool:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from pygsage.data.one_graph.graph import Graph
 from pygsage.sampling.library import StepSampler
-from pygsage.sampling.pipeline import Batch, Drawn, NodeBatches
+from pygsage.sampling.pipeline import Coming, Drawn, NodeBatches
 from pygsage.sampling.remote_rows import RemoteRows, Wanted
 from pygsage.sampling.shard import SeedShard
+from pygsage.sampling.transfer import Carrier
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class PartBatches(NodeBatches):
         aggr: str,
         dtype: torch.dtype | None,
         rows: RemoteRows,
+        carrier: Carrier | None = None,
     ) -> None:
-        super().__init__(graph, seeds, sampler, seed_weights, aggr, dtype, rows)
+        super().__init__(graph, seeds, sampler, seed_weights, aggr, dtype, rows, carrier=carrier)
         self._remote = rows
 
     def draft(self, shard: SeedShard, epoch: int) -> Draft:
@@ -52,11 +54,11 @@ class PartBatches(NodeBatches):
         wanted = self._remote.start(drawn.reached)
         return Draft(drawn, wanted, time.perf_counter() - start)
 
-    def complete(self, draft: Draft) -> Batch:
+    def complete(self, draft: Draft) -> Coming:
         """The batch, with the rows of other machines: all ranks together, in the order of the steps."""
         start = time.perf_counter()
         x = self._remote.complete(draft.wanted)
         fetched = time.perf_counter()
-        batch = self.join(draft.drawn, x, fetched - draft.gather_s)
-        batch.seconds["fetch"] = fetched - start
-        return batch
+        coming = self.join(draft.drawn, x, fetched - draft.gather_s)
+        coming.seconds["fetch"] = fetched - start
+        return coming

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pygsage.data.one_graph.feature_rows import CachedRows, Found
-from pygsage.sampling.pipeline import Batch, Drawn, NodeBatches
+from pygsage.sampling.pipeline import Batch, Drawn, NodeBatches, OnItsWay
 from pygsage.sampling.sample import Block
 from pygsage.sampling.shard import SeedShard
 
@@ -35,7 +35,7 @@ class NodeGroups:
         self._changed = Condition()
         self._unmade, self._stopped = [0, 0], False
 
-    def read(self, shards: Iterator[SeedShard], epoch: int) -> Iterator[list[Callable[[], Batch]]]:
+    def read(self, shards: Iterator[SeedShard], epoch: int) -> Iterator[list[Callable[[], OnItsWay[Batch]]]]:
         """As `Groups.read`."""
         self._unmade, self._stopped = [0, 0], False
         room = self._rows.spare // 2
@@ -45,7 +45,7 @@ class NodeGroups:
             if batch is None:
                 return
             if len(batch[1].numbers) > room:
-                yield [partial(self._make, batch[0].shard, epoch)]
+                yield [partial(self._make.prepare, batch[0].shard, epoch)]
                 batch = next(coming, None)
                 continue
             begin = place = self._rows.num_held + half * room
@@ -77,7 +77,7 @@ class NodeGroups:
             drawn = self._make.draw(shard, epoch)
             yield drawn, self._rows.find(drawn.reached)
 
-    def _join(self, drawn: Drawn, half: int, read_s: float) -> Batch:
+    def _join(self, drawn: Drawn, half: int, read_s: float) -> OnItsWay[Batch]:
         try:
             return self._make.join(drawn, self._rows.table, time.perf_counter() - read_s)
         finally:

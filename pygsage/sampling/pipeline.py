@@ -18,12 +18,22 @@ from pygsage.data.one_graph.feature_rows import FeatureRows, rows_of
 from pygsage.data.one_graph.graph import Graph
 from pygsage.memory.training import AHEAD
 from pygsage.sampling.features import joined_features
+from pygsage.sampling.first_layer import FirstLayer, input_dtype
 from pygsage.sampling.keys import stream_of
 from pygsage.sampling.library import StepSampler
 from pygsage.sampling.sample import Block
 from pygsage.sampling.shard import DistributedSeedSampler, SeedShard
+from pygsage.sampling.transfer import Carrier, PageableCarrier, Parts, Sent, Written
 
 S = TypeVar("S")
+S_co = TypeVar("S_co", covariant=True)
+
+
+class OnItsWay(Protocol[S_co]):
+    """A batch that is prepared, and on its way to the device of the step."""
+
+    def arrive(self) -> S_co:
+        """The batch there; called once, by the thread that takes the step."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,8 @@ class Batch:
         y: Labels of the seeds as the graph has them, int64 [number of seeds] or float32 [.., C], possibly empty.
         num_global: Seeds in this step over all ranks.
         weight: What the losses of the step's seeds, summed over all ranks, are divided by.
-        seconds: Time its preparation took in its thread: `sample` and `gather`.
+        seconds: Time its preparation took in its thread: `sample` and `gather`; on a GPU also `copy`, which is the
+            trainer's own time.
     """
 
     step: int
@@ -52,21 +63,32 @@ class Batch:
     weight: float
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
-        if device.type == "cpu":
-            return self
-        blocks = [Block(b.indptr.to(device), b.indices.to(device)) for b in self.blocks]
+
+@dataclass(frozen=True)
+class Coming:
+    """A `Batch` on its way: everything that need not be sent, and what is."""
+
+    step: int
+    stream: int
+    num_blocks: int
+    num_global: int
+    weight: float
+    seconds: dict[str, float]
+    first_layer: FirstLayer | None
+    sent: Sent
+    device: torch.device
+
+    def arrive(self) -> Batch:
+        """As `OnItsWay.arrive`."""
+        start = time.perf_counter()
+        parts = self.sent.take()
+        x = parts["x"] if self.first_layer is None else self.first_layer.input(parts)
+        blocks = [Block(parts[f"indptr{i}"], parts[f"indices{i}"]) for i in range(self.num_blocks)]
+        seconds = dict(self.seconds)
+        if self.device.type != "cpu":
+            seconds["copy"] = time.perf_counter() - start
         return Batch(
-            self.step,
-            self.stream,
-            self.n_id.to(device),
-            self.x.to(device),
-            blocks,
-            self.y.to(device),
-            self.num_global,
-            self.weight,
-            self.seconds,
+            self.step, self.stream, parts["n_id"], x, blocks, parts["y"], self.num_global, self.weight, seconds
         )
 
 
@@ -74,7 +96,8 @@ class BatchPipeline(Generic[S]):
     """Prepares the batches of an epoch in order, a few steps ahead.
 
     Args:
-        make: Makes the batch of a shard of an epoch, as a pure function of both; called from several threads at once.
+        make: Makes the batch of a shard of an epoch, as a pure function of both, and sends it to its device; called
+            from several threads at once.
         shards: Says which seeds are this rank's in which step.
         num_threads: Threads that prepare batches. Their number changes nothing but speed.
         complete: What is left to do for what `make` has made, where ranks have to do it together: called by one thread,
@@ -92,7 +115,7 @@ class BatchPipeline(Generic[S]):
         make: Callable[[SeedShard, int], Any],
         shards: DistributedSeedSampler,
         num_threads: int = 1,
-        complete: Callable[[Any], S] | None = None,
+        complete: Callable[[Any], OnItsWay[S]] | None = None,
         groups: Groups[S] | None = None,
     ) -> None:
         self._make = make
@@ -120,16 +143,16 @@ class BatchPipeline(Generic[S]):
         return len(self._shards)
 
     def batches(self, epoch: int, first_step: int = 0) -> Generator[S, None, None]:
-        """The rank's batches of an epoch, from `first_step` on, in order; one for every step."""
-        waiting: deque[Future[S]] = deque()
+        """The rank's batches of an epoch, from `first_step` on, in order, on the device; one for every step."""
+        waiting: deque[Future[OnItsWay[S]]] = deque()
         try:
             for make in self._made(epoch, first_step):
                 made = self._threads.submit(make)
                 waiting.append(made if self._last is None else self._last.thread.submit(self._last, made))
                 if len(waiting) > self._ahead:
-                    yield waiting.popleft().result()
+                    yield waiting.popleft().result().arrive()
             while waiting:
-                yield waiting.popleft().result()
+                yield waiting.popleft().result().arrive()
         finally:
             for future in waiting:
                 if self._last is None:
@@ -143,7 +166,7 @@ class BatchPipeline(Generic[S]):
             yield from (partial(self._make, shard, epoch) for shard in shards)
             return
         groups = self._groups.read(shards, epoch)
-        reading: Future[list[Callable[[], S]]] = self._reader.submit(next, groups, [])
+        reading: Future[list[Callable[[], OnItsWay[S]]]] = self._reader.submit(next, groups, [])
         try:
             while ready := deque(reading.result()):
                 reading = self._reader.submit(next, groups, [])
@@ -157,7 +180,7 @@ class BatchPipeline(Generic[S]):
 class Groups(Protocol[S]):
     """Makes batches in two steps, of which the first is done for several at once."""
 
-    def read(self, shards: Iterator[SeedShard], epoch: int) -> Iterator[list[Callable[[], S]]]:
+    def read(self, shards: Iterator[SeedShard], epoch: int) -> Iterator[list[Callable[[], OnItsWay[S]]]]:
         """Reads what the next batches need, and gives what makes each of them; called by one thread, a group ahead."""
 
     def stop(self) -> None:
@@ -167,12 +190,12 @@ class Groups(Protocol[S]):
 class _InOrder(Generic[S]):
     """One thread that completes batches; after one that failed it takes no other, which would be out of step."""
 
-    def __init__(self, complete: Callable[[Any], S]) -> None:
+    def __init__(self, complete: Callable[[Any], OnItsWay[S]]) -> None:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="pygsage-exchange")
         self._complete = complete
         self._failed = False
 
-    def __call__(self, made: Future[Any]) -> S:
+    def __call__(self, made: Future[Any]) -> OnItsWay[S]:
         if self._failed:
             raise RuntimeError("a batch before this one failed")
         try:
@@ -194,6 +217,8 @@ class NodeBatches:
         aggr: How the first layer aggregates: `mean`, `sum` or `max`.
         dtype: Of the first layer's input: by default that of the features, float32 for float16.
         rows: How the features are read: by default as `rows_of` has it.
+        first_layer: Makes the first layer's input on the device, in the place of the three above.
+        carrier: Brings the batches to their device; by default the CPU, where they are.
     """
 
     def __init__(
@@ -205,17 +230,32 @@ class NodeBatches:
         aggr: str = "mean",
         dtype: torch.dtype | None = None,
         rows: FeatureRows | None = None,
+        *,
+        first_layer: FirstLayer | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self._rows = rows_of(graph) if rows is None else rows
         self._aggr = aggr
-        self._dtype = dtype
+        self._dtype, self._width = input_dtype(graph.x, dtype), graph.num_features
+        self._first_layer = first_layer
+        self._carrier = PageableCarrier(torch.device("cpu")) if carrier is None else carrier
         self._y = graph.y
         self._seeds = seeds
         self._seed_weights = seed_weights
         self._sampler = sampler
 
     def __call__(self, shard: SeedShard, epoch: int) -> Batch:
-        """The batch of `shard`."""
+        """The batch of `shard`, on its device."""
+        return self.prepare(shard, epoch).arrive()
+
+    def prepare(self, shard: SeedShard, epoch: int) -> Coming:
+        """The batch of `shard`, on its way to its device."""
+        if self._first_layer is not None:
+            start = time.perf_counter()
+            seeds = self._seeds[shard.positions]
+            nodes, blocks, parts = self._first_layer.draw(seeds, epoch, shard.step)
+            sampled = time.perf_counter()
+            return self._send(shard, epoch, seeds, nodes, blocks, parts, sampled - start, sampled)
         drawn = self.draw(shard, epoch)
         start = time.perf_counter()
         # The same neighbours and the same sums either way; rows that have to be read are read once each.
@@ -235,15 +275,45 @@ class NodeBatches:
             nodes, own, outer, ids = reached[: first.num_dst], torch.arange(first.num_dst), first.indptr, first.indices
         return Drawn(shard, epoch, seeds, reached, nodes, own, outer, ids, blocks, time.perf_counter() - start)
 
-    def join(self, drawn: Drawn, x: Tensor, start: float) -> Batch:
+    def join(self, drawn: Drawn, x: Tensor, start: float) -> Coming:
         """The batch, from rows that `drawn` numbers; `start`: when gathering them began."""
-        shard = drawn.shard
-        joined = joined_features(x, drawn.own, drawn.outer, drawn.ids, self._aggr, self._dtype)
-        y = self._y[drawn.seeds]
-        seconds = {"sample": drawn.sample_s, "gather": time.perf_counter() - start}
-        stream = stream_of(self._sampler.seed, drawn.epoch, shard.step)
-        weight = step_weight(shard, self._seed_weights)
-        return Batch(shard.step, stream, drawn.nodes, joined, drawn.blocks, y, shard.num_global, weight, seconds)
+
+        def write(out: Tensor) -> None:
+            joined_features(x, drawn.own, drawn.outer, drawn.ids, self._aggr, self._dtype, out=out)
+
+        parts = {"x": Written((len(drawn.nodes), 2 * self._width), self._dtype, write)}
+        return self._send(
+            drawn.shard, drawn.epoch, drawn.seeds, drawn.nodes, drawn.blocks, parts, drawn.sample_s, start
+        )
+
+    def _send(
+        self,
+        shard: SeedShard,
+        epoch: int,
+        seeds: Tensor,
+        nodes: Tensor,
+        blocks: list[Block],
+        parts: Parts,
+        sample_s: float,
+        start: float,
+    ) -> Coming:
+        inner = {}
+        for i, block in enumerate(blocks):
+            inner[f"indptr{i}"], inner[f"indices{i}"] = block.indptr, block.indices
+        sent = self._carrier.send({**parts, "n_id": nodes, "y": self._y[seeds], **inner})
+        seconds = {"sample": sample_s, "gather": time.perf_counter() - start}
+        stream, weight = stream_of(self._sampler.seed, epoch, shard.step), step_weight(shard, self._seed_weights)
+        return Coming(
+            shard.step,
+            stream,
+            len(blocks),
+            shard.num_global,
+            weight,
+            seconds,
+            self._first_layer,
+            sent,
+            self._carrier.device,
+        )
 
 
 @dataclass(frozen=True)

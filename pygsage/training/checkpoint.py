@@ -60,8 +60,20 @@ def write_atomically(path: Path, content: bytes | Callable[[Any], object], after
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes a checkpoint: a dictionary of numbers, strings, lists, dictionaries and tensors."""
-    write_atomically(path, lambda file: torch.save({"format": FORMAT, **state}, file))
+    """Writes a checkpoint: a dictionary of numbers, strings, lists, dictionaries and tensors.
+
+    Tensors are those of a CPU in the file, so that it can be read where there is no GPU.
+    """
+    plain = _on_cpu(state)
+    write_atomically(path, lambda file: torch.save({"format": FORMAT, **plain}, file))
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: _on_cpu(each) for key, each in value.items()}
+    return [_on_cpu(each) for each in value] if isinstance(value, list) else value
 
 
 def load_checkpoint(path: Path, keys: Sequence[str] = ()) -> dict[str, Any]:

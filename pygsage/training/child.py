@@ -17,13 +17,13 @@ def main() -> None:
     """
     tie_to_launcher()
     with reporting_failures():
-        from pygsage.distributed import World, choose_devices
-        from pygsage.spelling import parse_gpus
+        from pygsage.distributed import World
         from pygsage.training.opening import problem_in
+        from pygsage.training.placing import devices_of
         from pygsage.training.rank import train_rank
 
         config = TrainConfig(**json.loads(sys.argv[1]))
-        with World.start(choose_devices(parse_gpus(config.gpus), config.procs)) as world:
+        with World.start(devices_of(config)) as world:
             result = train_rank(config, world, (lambda _: problem_in(Path(sys.argv[2]))) if len(sys.argv) > 2 else None)
             if world.is_main:
                 hand_back(result.to_dict())

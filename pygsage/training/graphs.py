@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from pygsage.config import TrainConfig
 from pygsage.data.many_graphs.graph_set import GraphInputs, GraphSet
 from pygsage.distributed import World
+from pygsage.errors import ConfigError
 from pygsage.native.memory import release_buffers
 from pygsage.nn.readout import GraphClassifier
 from pygsage.sampling.keys import stream_of
-from pygsage.sampling.pipeline import BatchPipeline, step_weight
+from pygsage.sampling.pipeline import BatchPipeline, OnItsWay, step_weight
+from pygsage.sampling.placement import CPU, Placement
 from pygsage.sampling.shard import DistributedSeedSampler, SeedShard
+from pygsage.sampling.transfer import Carrier, Sent
 from pygsage.training.problem import About, Problem, seeded
 
 _ROWS_AT_ONCE = 1 << 16  # nodes and edges of the graphs that are evaluated at a time
@@ -33,7 +36,7 @@ class GraphBatch:
         graphs: The graphs, joined.
         y: Their labels as the dataset has them, possibly none.
         weight: What the losses of the step's graphs, summed over all ranks, are divided by.
-        seconds: Time its preparation took in its thread: `gather`.
+        seconds: Time its preparation took in its thread: `gather`; on a GPU also `copy`, which is the trainer's own.
     """
 
     step: int
@@ -43,11 +46,24 @@ class GraphBatch:
     weight: float
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def to(self, device: torch.device) -> GraphBatch:
-        """The same batch on another device."""
-        if device.type == "cpu":
-            return self
-        return replace(self, graphs=_moved(self.graphs, device), y=self.y.to(device))
+
+@dataclass(frozen=True)
+class _OnItsWay:
+    step: int
+    stream: int
+    weight: float
+    seconds: dict[str, float]
+    sent: Sent
+    device: torch.device
+
+    def arrive(self) -> GraphBatch:
+        start = time.perf_counter()
+        parts = self.sent.take()
+        y = parts.pop("y")
+        seconds = dict(self.seconds)
+        if self.device.type != "cpu":
+            seconds["copy"] = time.perf_counter() - start
+        return GraphBatch(self.step, self.stream, GraphInputs(**parts), y, self.weight, seconds)
 
 
 class GraphBatches:
@@ -57,20 +73,29 @@ class GraphBatches:
         graphs: The graphs.
         seed: Of the dropout masks.
         seed_weights: float64 [training split]: what each graph counts for; None counts each as one.
+        carrier: Brings the batches to their device; by default the CPU, where they are.
     """
 
-    def __init__(self, graphs: GraphSet, seed: int, seed_weights: Tensor | None = None) -> None:
+    def __init__(
+        self, graphs: GraphSet, seed: int, seed_weights: Tensor | None = None, carrier: Carrier | None = None
+    ) -> None:
+        self._carrier = CPU.carrier(1) if carrier is None else carrier
         self._graphs = graphs
         self._seed = seed
         self._seed_weights = seed_weights
 
     def __call__(self, shard: SeedShard, epoch: int) -> GraphBatch:
-        """The batch of `shard`."""
+        """The batch of `shard`, on its device."""
+        return self.prepare(shard, epoch).arrive()
+
+    def prepare(self, shard: SeedShard, epoch: int) -> OnItsWay[GraphBatch]:
+        """The batch of `shard`, on its way."""
         start = time.perf_counter()
         ids = self._graphs.splits["train"][shard.positions]
-        joined, y = self._graphs.inputs(ids), self._graphs.y[ids]
+        sent = self._carrier.send({**vars(self._graphs.inputs(ids)), "y": self._graphs.y[ids]})
         stream, weight = stream_of(self._seed, epoch, shard.step), step_weight(shard, self._seed_weights)
-        return GraphBatch(shard.step, stream, joined, y, weight, {"gather": time.perf_counter() - start})
+        seconds = {"gather": time.perf_counter() - start}
+        return _OnItsWay(shard.step, stream, weight, seconds, sent, self._carrier.device)
 
 
 class GraphProblem(Problem):
@@ -91,7 +116,17 @@ class GraphProblem(Problem):
         return self.graphs
 
     def check(self, config: TrainConfig) -> None:
-        """Nothing to refuse."""
+        """Refuses to hold features on a GPU: graphs are read whole, from their store.
+
+        Raises:
+            ConfigError: see above.
+        """
+        if config.placement == "cuda-cuda" or config.gpu_cache_size is not None:
+            told = "--placement cuda-cuda" if config.placement == "cuda-cuda" else "--gpu-cache-size"
+            raise ConfigError(
+                f"{told} is for one graph with labels of nodes, and {self.graphs.name} has many graphs.",
+                "Type --placement pinned-cuda." if config.placement == "cuda-cuda" else "Leave it out.",
+            )
 
     def about(self, config: TrainConfig) -> About:
         """The size, the model, and that all neighbours are taken."""
@@ -125,10 +160,16 @@ class GraphProblem(Problem):
         )
 
     def batches(
-        self, config: TrainConfig, shards: DistributedSeedSampler, seed_weights: Tensor | None, num_threads: int
+        self,
+        config: TrainConfig,
+        shards: DistributedSeedSampler,
+        seed_weights: Tensor | None,
+        num_threads: int,
+        placement: Placement = CPU,
     ) -> BatchPipeline[GraphBatch]:
         """Whole graphs of the training split."""
-        return BatchPipeline(GraphBatches(self.graphs, config.seed, seed_weights), shards, num_threads)
+        make = GraphBatches(self.graphs, config.seed, seed_weights, placement.carrier(num_threads))
+        return BatchPipeline(make.prepare, shards, num_threads)
 
     def scores(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """The outputs for the batch's graphs."""

@@ -15,12 +15,12 @@ from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
 from pygsage.data.open_many import not_a_dataset
 from pygsage.data.storage import Storage, choose_storage, existing_folder
-from pygsage.distributed import World, choose_devices, cores_per_process, in_launched_job
+from pygsage.distributed import World, cores_per_process, in_launched_job
 from pygsage.errors import Stopped
 from pygsage.memory.disk import writing_to
 from pygsage.memory.machine import read_machine
-from pygsage.spelling import parse_gpus
 from pygsage.training.opening import open_problem
+from pygsage.training.placing import checked_placement, devices_of
 from pygsage.training.plan import check_options, plan
 from pygsage.training.processes import run_ranks
 from pygsage.training.rank import train_rank
@@ -56,7 +56,7 @@ def train(dataset: str | PathLike[str] | TrainConfig | Data | Dataset = "digits"
         config = TrainConfig(dataset=dataset).with_values({**dataset_defaults(dataset), **options}, "train()")
     else:
         given, config = dataset, TrainConfig(dataset=GIVEN).with_values(options, "train()")
-    devices = choose_devices(parse_gpus(config.gpus), config.procs)
+    devices = devices_of(config)
     if in_launched_job() or len(devices) == 1:
         with writing_to(), World.start(devices) as world:
             told = Storage("memory", num_ranks=world.local_size)
@@ -85,8 +85,10 @@ def dry_run(config: TrainConfig) -> list[str]:
     Raises:
         PygsageError: as `train`.
     """
-    devices = choose_devices(parse_gpus(config.gpus), config.procs)
+    devices = devices_of(config)
     storage = choose_storage(config, len(devices))
+    here = World(local_size=len(devices), device=devices[0])
+    choice = checked_placement(config, here, storage, None)
     with ExitStack() as stack:
         if storage.folder is not None and not storage.is_built:
             folder = stack.enter_context(scratch_folder(existing_folder(storage.folder), ".pygsage-"))
@@ -95,8 +97,11 @@ def dry_run(config: TrainConfig) -> list[str]:
             problem = open_problem(config, stack, storage=storage)
         check_options(config, problem)
         storage = problem.storage or storage
+        choice = choice or checked_placement(config, here, storage, None, problem)
         num_weights = sum(p.numel() for p in problem.build_model(config).parameters())
         names = ", ".join(str(device) for device in devices)
         last = [f"{num_weights:,} weights; devices: {names}", "dry run: nothing was trained"]
         first = [storage.sentence()] if storage.takes_a_while else []
+        if choice is not None and choice.reason:
+            first.append(f"placement: {choice.reason}")
         return [*first, *plan(config, problem, len(devices)), *last]

@@ -210,7 +210,6 @@ class Trainer:
             self.report.end_epoch()
 
     def _step(self, batch: StepBatch, clock: Clock) -> None:
-        batch = batch.to(self.world.device)
         with clock("forward"):
             scores = self.problem.scores(self.model, batch)
             loss = self.loss(scores, batch.y) / batch.weight
@@ -253,7 +252,8 @@ class Trainer:
         return float(parts[-1][0]), int(parts[-1][1])
 
     def _gradients_are_finite(self) -> bool:
-        return all(bool(torch.isfinite(p.grad).all()) for p in self.model.parameters() if p.grad is not None)
+        checks = [torch.isfinite(p.grad).all() for p in self.model.parameters() if p.grad is not None]
+        return bool(torch.stack(checks).all())  # a GPU is waited for once
 
     def evaluate(self, splits: tuple[str, ...]) -> dict[str, dict[str, float]]:
         """Scores the present weights on whole splits, over all neighbours; each node or graph counts once."""

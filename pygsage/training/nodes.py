@@ -20,10 +20,12 @@ from pygsage.memory.disk import has_room
 from pygsage.native.memory import prefer_huge_pages
 from pygsage.nn.inference import layerwise_inference
 from pygsage.nn.sage import GraphSAGE
-from pygsage.sampling.hot_rows import plan_reads
+from pygsage.sampling.first_layer import FirstLayer, OnDeviceCached
+from pygsage.sampling.hot_rows import hot_rows, plan_reads
 from pygsage.sampling.library import LIBRARIES, StepSampler, check_sampler, step_sampler
 from pygsage.sampling.passes import NodeGroups
 from pygsage.sampling.pipeline import Batch, BatchPipeline, NodeBatches
+from pygsage.sampling.placement import CPU, Placement
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.problem import About, Problem, seeded
 
@@ -40,6 +42,7 @@ class NodeProblem(Problem):
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._rows: FeatureRows = rows_of(graph)
+        self._first_layer: FirstLayer | None = None  # where the device makes its input
 
     @property
     def data(self) -> Graph:
@@ -63,7 +66,12 @@ class NodeProblem(Problem):
         return seeded(config, lambda: sage(config, self.graph.num_features, self.graph.num_outputs))
 
     def batches(
-        self, config: TrainConfig, shards: DistributedSeedSampler, seed_weights: Tensor | None, num_threads: int
+        self,
+        config: TrainConfig,
+        shards: DistributedSeedSampler,
+        seed_weights: Tensor | None,
+        num_threads: int,
+        placement: Placement = CPU,
     ) -> BatchPipeline[Batch]:
         """Sampled neighbourhoods of training nodes."""
         sampler = step_sampler(self.graph, config.fanouts, config.seed, config.sampler)
@@ -75,9 +83,23 @@ class NodeProblem(Problem):
             # The edges first: sampling waits for one page at a time.
             for array in (graph.indptr, graph.indices):
                 load(array.numpy())
-            return self._read_ahead(sampler, shards, seed_weights, config.aggr, dtype, num_threads)
-        make = NodeBatches(graph, graph.splits["train"], sampler, seed_weights, config.aggr, dtype, self._rows)
-        return BatchPipeline(make, shards, num_threads)
+            if not placement.gathers:
+                return self._read_ahead(sampler, shards, seed_weights, config.aggr, dtype, num_threads, placement)
+            held = hot_rows(graph, graph.splits["train"], sampler, shards, self.hot_rows)
+            self._rows = CachedRows(graph.x, held)
+        first = self._first_layer = placement.first_layer(graph, self._rows, sampler, shards, config.aggr, dtype)
+        make = NodeBatches(
+            graph,
+            graph.splits["train"],
+            sampler,
+            seed_weights,
+            config.aggr,
+            dtype,
+            self._rows,
+            first_layer=first,
+            carrier=placement.carrier(num_threads),
+        )
+        return BatchPipeline(make.prepare, shards, num_threads)
 
     def _read_ahead(
         self,
@@ -87,6 +109,7 @@ class NodeProblem(Problem):
         aggr: str,
         dtype: torch.dtype | None,
         num_threads: int,
+        placement: Placement,
     ) -> BatchPipeline[Batch]:
         """With rows that batches often need in RAM, and the others read for one batch or for several at once."""
         graph, train, file = self.graph, self.graph.splits["train"], file_of(self.graph)
@@ -96,21 +119,32 @@ class NodeProblem(Problem):
             spill = None
         rows = CachedRows(graph.x, plan.held, file, spill, plan.spare)
         self._rows = rows
-        make = NodeBatches(graph, train, sampler, seed_weights, aggr, dtype, rows)
-        return BatchPipeline(make, shards, num_threads, groups=NodeGroups(make, rows) if plan.spare else None)
+        carrier = placement.carrier(num_threads)
+        make = NodeBatches(graph, train, sampler, seed_weights, aggr, dtype, rows, carrier=carrier)
+        groups = NodeGroups(make, rows) if plan.spare else None
+        return BatchPipeline(make.prepare, shards, num_threads, groups=groups)
 
     def ready(self) -> list[str]:
-        """How much of the features is held in RAM, where they are read from a file."""
-        if not isinstance(self._rows, CachedRows):
-            return []
-        share = self._rows.num_held / max(1, self.graph.num_nodes)
-        told = f"{self._rows.num_held:,} hot rows ({share:.0%}), {size_text(self._rows.num_bytes)} a process"
-        how = ", the others read for several steps at once" if self._rows.spare else ""
-        return [f"features: read from {self.graph.folder}; in RAM {told}, chosen by sampling batches beforehand{how}"]
+        """How much of the features is held in RAM, where they are read from a file, and on the device."""
+        lines = []
+        if isinstance(self._rows, CachedRows):
+            told = self._held(self._rows.num_held, self._rows.num_bytes)
+            how = ", the others read for several steps at once" if self._rows.spare else ""
+            lines.append(
+                f"features: read from {self.graph.folder}; in RAM {told} a process, chosen by sampling batches "
+                f"beforehand{how}"
+            )
+        if isinstance(self._first_layer, OnDeviceCached):
+            told = self._held(self._first_layer.num_held, self._first_layer.num_bytes)
+            lines.append(f"features: on each GPU {told}, chosen by sampling batches beforehand; the others are sent")
+        return lines
+
+    def _held(self, num_rows: int, num_bytes: int) -> str:
+        return f"{num_rows:,} hot rows ({num_rows / max(1, self.graph.num_nodes):.0%}), {size_text(num_bytes)}"
 
     def cache_counts(self) -> tuple[int, int]:
-        """As `Problem.cache_counts`."""
-        return self._rows.counts()
+        """As `Problem.cache_counts`; where the device has a cache, its own."""
+        return (self._rows if self._first_layer is None else self._first_layer).counts()
 
     def scores(self, model: nn.Module, batch: Batch) -> Tensor:
         """The outputs for the batch's seeds."""

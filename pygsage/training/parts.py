@@ -13,7 +13,7 @@ from pygsage.config import TrainConfig
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.one_graph.parts import Parts, name_of
 from pygsage.distributed import World
-from pygsage.errors import DatasetError
+from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.decide import size_text
 from pygsage.sampling.exchange import Exchange, owners, servers
 from pygsage.sampling.homes import SeedHomes
@@ -21,6 +21,7 @@ from pygsage.sampling.hot_rows import hot_rows
 from pygsage.sampling.library import step_sampler
 from pygsage.sampling.part_batches import PartBatches
 from pygsage.sampling.pipeline import Batch, BatchPipeline
+from pygsage.sampling.placement import CPU, Placement
 from pygsage.sampling.remote_rows import RemoteRows
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.nodes import NodeProblem
@@ -43,6 +44,20 @@ class PartProblem(NodeProblem):
         self.parts: Parts = graph.parts
         self._remote: RemoteRows | None = None
         self._homes: SeedHomes | None = None
+
+    def check(self, config: TrainConfig) -> None:
+        """As `NodeProblem.check`; no GPU holds features that lie in parts.
+
+        Raises:
+            ConfigError: for a placement that wants it.
+        """
+        super().check(config)
+        if config.placement == "cuda-cuda" or config.gpu_cache_size is not None:
+            told = "--placement cuda-cuda" if config.placement == "cuda-cuda" else "--gpu-cache-size"
+            raise ConfigError(
+                f"{told} is for a graph in one piece, and {self.graph.name} is in parts.",
+                "Type --placement pinned-cuda." if config.placement == "cuda-cuda" else "Leave it out.",
+            )
 
     def missing(self, machines: list[int], machine: int) -> str:
         """As `Problem.missing`: the first part of this machine that is not here."""
@@ -72,11 +87,16 @@ class PartProblem(NodeProblem):
         return self._homes
 
     def batches(
-        self, config: TrainConfig, shards: DistributedSeedSampler, seed_weights: Tensor | None, num_threads: int
+        self,
+        config: TrainConfig,
+        shards: DistributedSeedSampler,
+        seed_weights: Tensor | None,
+        num_threads: int,
+        placement: Placement = CPU,
     ) -> BatchPipeline[Batch]:
         """As `NodeProblem.batches`; rows of other machines come in the order of the steps, several ahead."""
         if self._remote is None:
-            return super().batches(config, shards, seed_weights, num_threads)
+            return super().batches(config, shards, seed_weights, num_threads, placement)
         graph, train = self.graph, self.graph.splits["train"]
         sampler = step_sampler(graph, config.fanouts, config.seed, config.sampler)
         if self.hot_rows:
@@ -84,7 +104,8 @@ class PartProblem(NodeProblem):
         else:
             self._remote.finish()  # others may fill theirs
         dtype = torch.bfloat16 if config.precision == "bf16" else None
-        make = PartBatches(graph, train, sampler, seed_weights, config.aggr, dtype, self._remote)
+        carrier = placement.carrier(1)  # one thread sends
+        make = PartBatches(graph, train, sampler, seed_weights, config.aggr, dtype, self._remote, carrier)
         return BatchPipeline(make.draft, shards, num_threads, make.complete)
 
     def ready(self) -> list[str]:

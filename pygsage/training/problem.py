@@ -15,6 +15,7 @@ from pygsage.data.storage import Storage
 from pygsage.distributed import World
 from pygsage.sampling.homes import SeedHomes
 from pygsage.sampling.pipeline import BatchPipeline
+from pygsage.sampling.placement import CPU, Placement
 from pygsage.sampling.shard import DistributedSeedSampler
 
 
@@ -66,7 +67,7 @@ class TrainingData(Labelled, Protocol):
 
 
 class StepBatch(Protocol):
-    """One rank's part of a step."""
+    """One rank's part of a step, on its device."""
 
     @property
     def step(self) -> int:
@@ -83,9 +84,6 @@ class StepBatch(Protocol):
     @property
     def seconds(self) -> dict[str, float]:
         """Time its preparation took in its thread, by phase."""
-
-    def to(self, device: torch.device) -> Any:
-        """The same batch on another device."""
 
 
 class About(NamedTuple):
@@ -139,13 +137,19 @@ class Problem(ABC):
 
     @abstractmethod
     def batches(
-        self, config: TrainConfig, shards: DistributedSeedSampler, seed_weights: Tensor | None, num_threads: int
+        self,
+        config: TrainConfig,
+        shards: DistributedSeedSampler,
+        seed_weights: Tensor | None,
+        num_threads: int,
+        placement: Placement = CPU,
     ) -> BatchPipeline[Any]:
         """The batches of an epoch, prepared by threads.
 
         Args:
             shards: Says which positions of the training split are this rank's.
             seed_weights: float64 [training split]: what each counts for in a step's mean; None counts each as one.
+            placement: Where features and batches lie.
         """
 
     def ready(self) -> list[str]:

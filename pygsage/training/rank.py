@@ -20,6 +20,7 @@ from pygsage.distributed import World, cores_per_process
 from pygsage.errors import RunError, Stopped
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory
+from pygsage.sampling.placement import Placement
 from pygsage.sampling.shard import DistributedSeedSampler
 from pygsage.training.checkpoint import load_checkpoint, load_weights, write_atomically
 from pygsage.training.content import check_content, has_content, note_content
@@ -29,6 +30,7 @@ from pygsage.training.loop import Progress, Trainer
 from pygsage.training.losses import build_loss
 from pygsage.training.opening import Opened, open_problem, problem_in
 from pygsage.training.parts import refuse_together
+from pygsage.training.placing import checked_placement, free_on_gpus, on_devices, placement
 from pygsage.training.plan import check_options, plan
 from pygsage.training.problem import Problem
 from pygsage.training.processes import tell_what_to_do_after
@@ -59,9 +61,12 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         # The first rank of each machine opens the dataset, so that a mistake is found before anything is made.
         if world.is_main:
             Run.check(config)
-        problem, storage = None, None
+        problem, storage, choice = None, None, None
+        free = free_on_gpus(world)
         if world.is_local_main:
-            storage = choose_storage(config, world.local_size) if opened is None else None
+            here = on_devices(config, world)
+            storage = choose_storage(here, world.local_size, gpu_free_bytes=free) if opened is None else None
+            choice = checked_placement(config, world, storage, free)
             # What is built on disk takes a while: where and why is said first. Else a mistake is all that is said.
             if storage is not None and storage.takes_a_while:
                 report.line(storage.sentence())
@@ -71,8 +76,11 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             if world.is_main and config.run_dir is not None and (Path(config.run_dir) / "last.pt").exists():
                 check_content(Path(config.run_dir), problem.data)
             was_told, storage = storage is not None and storage.takes_a_while, problem.storage
+            choice = choice or checked_placement(config, world, storage, free, problem)
             if storage is not None and not was_told:
                 report.line(storage.sentence())
+            if choice is not None and choice.reason:
+                report.line(f"placement: {choice.reason}")
         world.barrier(patient=True)  # a large dataset takes its time
         machines = world.gather(world.machine)
         refuse_together(world.gather(problem.missing(machines, world.machine) if problem is not None else ""))
@@ -99,7 +107,8 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
         problem.join(world, machines)
         problem.hot_rows = world.local_broadcast(storage.told.hot_rows if storage is not None and storage.told else 0)
         problem.spill = path / f".rows-{world.rank}"
-        trainer = _trainer(config, problem, world, run, report, stack, stop, memory, scratch, num_threads)
+        place = placement(config, world.local_broadcast(choice.kind if choice is not None else ""), world.device)
+        trainer = _trainer(config, problem, world, run, report, stack, stop, memory, scratch, num_threads, place)
         stack.callback(trainer.close)
         try:
             trainer.fit()
@@ -140,6 +149,7 @@ def _trainer(
     memory: PeakMemory,
     scratch: Path | None,
     num_threads: int,
+    place: Placement,
 ) -> Trainer:
     last = run.last if run is not None else None
     saved = world.broadcast(last["progress"] if last else None)
@@ -175,7 +185,8 @@ def _trainer(
     )
     threads = config.sampler_threads or (2 if num_threads > 2 else 1)
     loss = build_loss(config, data)
-    pipeline = stack.enter_context(problem.batches(config, shards, loss.row_weights(data.y[train]), threads))
+    weights = loss.row_weights(data.y[train])
+    pipeline = stack.enter_context(problem.batches(config, shards, weights, threads, place))
     for line in problem.ready():
         report.line(line)
     trainer = Trainer(config, problem, model, pipeline, loss, world, run, report, stop, progress, memory, scratch)
