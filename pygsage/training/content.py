@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from pygsage.data.many_graphs.graph_set import GraphSet
+from pygsage.data.one_graph.sampled import sampled_blocks, sampled_crc
 from pygsage.errors import RunError
 from pygsage.training.checkpoint import write_atomically
 from pygsage.training.problem import TrainingData
 
 FILE = "dataset.json"
 _VERSION = 1
-_BLOCKS, _BLOCK_ROWS = 64, 1 << 10  # of features and edges, so much is looked at
 _GRAPHS = 64
 
 
@@ -83,15 +83,7 @@ def _parts(data: Any) -> Iterator[np.ndarray]:
             yield found.x.float().numpy()
         return
     yield data.indptr.numpy()
-    for array in (data.indices, data.x):
-        for first in _firsts(len(array)):
-            rows = array[first : first + _BLOCK_ROWS]
-            yield (rows.float() if rows.is_floating_point() else rows.long()).numpy()
-
-
-def _firsts(num_rows: int) -> list[int]:
-    """Where blocks begin: all of them, or 64 that are evenly chosen, the last one included."""
-    last = max(0, num_rows - _BLOCK_ROWS)
-    if num_rows <= _BLOCKS * _BLOCK_ROWS:
-        return list(range(0, num_rows, _BLOCK_ROWS))
-    return [last * number // (_BLOCKS - 1) for number in range(_BLOCKS)]
+    yield from sampled_blocks(data.indices)
+    # Of features in parts some are elsewhere: the number is the one that was noted when they were split.
+    features = data.parts.sampled_crc if data.parts is not None else sampled_crc(data.x)
+    yield np.asarray([features], dtype=np.int64)

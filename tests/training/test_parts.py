@@ -12,9 +12,11 @@ import pytest
 
 import pygsage
 from pygsage.cli.main import main
+from pygsage.data.one_graph.graph import Graph
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.answer import answer
 from pygsage.training.checkpoint import load_checkpoint
+from pygsage.training.content import content_of
 from pygsage.training.launch import train
 
 OPTIONS: dict[str, Any] = {
@@ -87,6 +89,13 @@ def test_embeddings_of_a_single_layer_are_the_features(store: str, parts: str, t
         train(dataset, run_dir=str(tmp_path / name), **{**OPTIONS, "fanouts": (3,)})
     found = [pygsage.predict(tmp_path / name, "test", embeddings=True) for name in ("whole", "parts")]
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_what_a_run_notes_of_its_dataset_is_the_same(store: str, parts: str) -> None:
+    whole = content_of(Graph.open(store))
+    assert content_of(Graph.open(parts)) == whole
+    shutil.rmtree(Path(parts) / "part-2")  # which is elsewhere
+    assert content_of(Graph.open(parts)) == whole
 
 
 def test_what_is_refused_leaves_nothing(parts: str, tmp_path: Path) -> None:

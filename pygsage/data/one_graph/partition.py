@@ -13,6 +13,7 @@ from pygsage.data.files.arrays import ArrayWriter, read_manifest, sync_folder, w
 from pygsage.data.files.fetch import read_rows
 from pygsage.data.one_graph.graph import FORMAT, VERSION, Graph, manifest_of
 from pygsage.data.one_graph.parts import name_of
+from pygsage.data.one_graph.sampled import sampled_crc
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.memory.decide import DISK_SHARE, size_text
 from pygsage.memory.machine import read_machine
@@ -184,7 +185,7 @@ def _write(graph: Graph, store: Path, folder: Path, part: np.ndarray, config: Pa
             {"x": _write_rows(graph.x.numpy(), nodes, folder / name_of(number)), "num_train": num_train[number]}
         )
     about = {"method": config.method, "seed": config.seed, "edge_cut": _edge_cut(graph, part)}
-    x = {"dtype": told["x"]["dtype"], "shape": told["x"]["shape"]}
+    x = {"dtype": told["x"]["dtype"], "shape": told["x"]["shape"], "sampled_crc": sampled_crc(graph.x)}
     more = {"x": x, "parts": parts, "partition": about}
     write_manifest(folder, manifest_of(graph.name, graph.num_classes, graph.task, graph.notes, arrays, **more))
 

@@ -29,6 +29,7 @@ class Parts:
         begins: Where each part begins among the storage numbers, and their number, N, at the end: ascending.
         num_train: Training nodes a part.
         told: What the manifest says of the graph's features, and of each part's.
+        sampled_crc: Of the features before they were split, as `sampled_crc` of sampled.py.
         about: How the parts were made: `method`, `edge_cut`, the share of the edges between two parts.
     """
 
@@ -40,6 +41,7 @@ class Parts:
     width: int
     dtype: np.dtype
     about: Mapping[str, Any]
+    sampled_crc: int = 0
     _open: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     _lock: Any = field(default_factory=Lock, repr=False)
 
@@ -57,8 +59,9 @@ class Parts:
         width, dtype = int(x["shape"][1]), str(x["dtype"])
         if not good or dtype not in X_DTYPES or any(part["x"]["shape"][1:] != [width] for part in told):
             raise ValueError("the sizes of its parts do not agree")
+        about = dict(manifest["partition"])
         train = tuple(int(part["num_train"]) for part in told)
-        return Parts(folder, place, begins, train, told, width, np.dtype(dtype), dict(manifest["partition"]))
+        return Parts(folder, place, begins, train, told, width, np.dtype(dtype), about, int(x["sampled_crc"]))
 
     def __len__(self) -> int:
         """How many parts."""
