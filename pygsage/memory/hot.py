@@ -55,7 +55,7 @@ def remote_rows(shape: DatasetShape, way: Estimate, told: str, available: int | 
         told: The option: a share of all rows, or a size.
         available: RAM for the job; None when it is not known.
     """
-    if not shape.num_parts or not on_several_machines():
+    if shape.num_parts < 2 or not on_several_machines():
         return 0
     share, size = parse_share(told, "--remote-cache")
     row_bytes = max(1, (2 if shape.x_dtype == "float16" else 4) * shape.num_features)

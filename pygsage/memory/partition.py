@@ -9,10 +9,10 @@ from pygsage.config import option
 from pygsage.errors import ConfigError
 from pygsage.spelling import parse_size
 
-# Of METIS with 64-bit numbers, its arrays included, fitted to what it takes of graphs with power-law and uniform edges,
-# 8 and 32 neighbours a node, 2 to 16 parts (tools/bench/partition.py --metis-memory); of graphs with communities, which
-# shrink faster, it takes up to a quarter less. Coarser graphs are kept beside the finer ones, and weights of nodes and
-# edges beside the neighbours.
+# Of METIS with 64-bit numbers, its arrays included, fitted to what it takes of graphs with hubs or with edges anywhere,
+# 8 and 32 neighbours a node, 2 to 16 parts (tools/bench/partition.py --metis-memory). Of graphs with communities, which
+# shrink faster and have more edges twice, it takes down to 0.6 of that. Coarser graphs are kept beside the finer ones,
+# and weights of nodes and edges beside the neighbours.
 NEIGHBOUR_BYTES = 120
 NODE_BYTES = 124
 MOST_PARTS = 4096

@@ -96,6 +96,7 @@ class PartProblem(NodeProblem):
     ) -> BatchPipeline[Batch]:
         """As `NodeProblem.batches`; rows of other machines come in the order of the steps, several ahead."""
         if self._remote is None:
+            self.hot_rows = 0  # all rows are here
             return super().batches(config, shards, seed_weights, num_threads, placement)
         graph, train = self.graph, self.graph.splits["train"]
         sampler = step_sampler(graph, config.fanouts, config.seed, config.sampler)
