@@ -89,7 +89,7 @@ def test_no_batch_changes_with_how_many_are_read_at_once(
     assert not list(tmp_path.iterdir())  # it has no name any longer
     make = NodeBatches(graph, train, sampler, None, "mean", rows=rows)
     plain = NodeBatches(graph, train, sampler, None, "mean", rows=ResidentRows(graph.x))
-    with BatchPipeline(make, shards, 2, NodeGroups(make, rows)) as pipeline:
+    with BatchPipeline(make, shards, 2, groups=NodeGroups(make, rows)) as pipeline:
         for _ in pipeline.batches(0):  # given up in the midst of it
             break
         for epoch, first_step in ((0, 0), (1, 3)):
@@ -110,7 +110,7 @@ def test_a_file_that_is_cut_short_is_told(graph: Graph, tmp_path: Path) -> None:
     make = NodeBatches(cut, train, sampler, rows=rows)
     os.truncate(tmp_path / "cut" / "x.npy", 4096)
     said = pytest.raises(DatasetError, match=r"x\.npy was cut short while it was read")
-    with BatchPipeline(make, shards, 1, NodeGroups(make, rows)) as pipeline, said:
+    with BatchPipeline(make, shards, 1, groups=NodeGroups(make, rows)) as pipeline, said:
         next(pipeline.batches(0))
 
 
