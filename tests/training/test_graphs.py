@@ -71,6 +71,14 @@ def run(dataset: Any, folder: Path, **options: Any) -> list[float]:
     return losses(folder)
 
 
+def test_a_step_takes_64_graphs_where_nothing_is_said_and_added_edges_are_told(store: Path) -> None:
+    told = TrainConfig(dataset=str(store), gpus="0", split="random:.8/.1/.1", undirected=True, self_loops=True)
+    lines = "\n".join(dry_run(told))
+    assert "edges and their reverse and self-loops, 3 features" in lines
+    assert "; 64 graphs a step over 1 process" in lines
+    assert "64 graphs a step" not in "\n".join(dry_run(told.with_values({"batch_size": 8}, "")))
+
+
 def test_the_same_in_memory_from_disk_from_sqlite_and_given_in_python(store: Path, tmp_path: Path) -> None:
     expected = run(str(store), tmp_path / "a", storage="memory")
     to_on_disk_dataset(OnDiskGraphs(store), tmp_path / "sqlite", "sqlite")

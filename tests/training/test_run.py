@@ -6,7 +6,7 @@ import yaml
 
 from pygsage import RunError, TrainConfig
 from pygsage.training.checkpoint import save_checkpoint
-from pygsage.training.run import Run, fresh_scratch
+from pygsage.training.run import Run, fresh_scratch, saved_config
 
 
 def _config(path: Path, **options: object) -> TrainConfig:
@@ -65,6 +65,15 @@ def test_resume_refuses_another_run_and_says_which_option(tmp_path: Path) -> Non
     with pytest.raises(RunError, match=r"--lr 0\.01, not 0\.02"):
         Run.open(_config(tmp_path / "run", lr=0.02, resume=True))
     Run.open(_config(tmp_path / "run", lr=0.01, epochs=99, resume=True)).close()
+
+
+def test_a_batch_size_that_was_left_out_is_kept_as_it_was_in_force(tmp_path: Path) -> None:
+    config = _config(tmp_path / "run")
+    Run.open(config.for_unit("graph")).close()
+    assert (saved_config(tmp_path / "run") or {})["batch_size"] == 64
+    Run.check(_config(tmp_path / "run", resume=True))
+    with pytest.raises(RunError, match=r"--batch-size 64, not 32"):
+        Run.check(_config(tmp_path / "run", resume=True, batch_size=32))
 
 
 def test_resume_cuts_the_metrics_back_to_the_checkpoint(tmp_path: Path) -> None:
