@@ -83,7 +83,8 @@ def _parts(data: Any) -> Iterator[np.ndarray]:
             yield found.x.float().numpy()
         return
     yield data.indptr.numpy()
-    for array in (data.indices, data.x):
+    # Features in parts are on several machines, and are left out.
+    for array in (data.indices, *([] if data.x.is_meta else [data.x])):
         for first in _firsts(len(array)):
             rows = array[first : first + _BLOCK_ROWS]
             yield (rows.float() if rows.is_floating_point() else rows.long()).numpy()
