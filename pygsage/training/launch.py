@@ -96,7 +96,8 @@ def dry_run(config: TrainConfig) -> list[str]:
         else:
             problem = open_problem(config, stack, storage=storage)
         check_options(config, problem)
-        storage = problem.storage or storage
+        if problem.storage is not None:  # what was decided late; not the folder that goes with this dry run
+            storage = replace(problem.storage, folder=storage.folder or problem.storage.folder)
         choice = choice or checked_placement(config, here, storage, None, problem)
         num_weights = sum(p.numel() for p in problem.build_model(config).parameters())
         names = ", ".join(str(device) for device in devices)
