@@ -125,7 +125,7 @@ FLAGS = [
     "--split random:0/.5/.5",
     *[f"--split {text}" for text in ("random:a/b/c", "random:-.1/.5/.5", "random:nan/.1/.1", "per-class:20")],
     "--split per-class:0/5",
-    *[f"--split {text}" for text in ("folds", "folds:2", "folds:2.5", "folds:10", "folds:10 --split-id 10")],
+    *[f"--split {text}" for text in ("folds", "folds:2", "folds:2.5", "folds:10 --split-id 10")],
     *[f"--split {text}" for text in ("per-class:1.5/2", "per-class:a/b", "public:1", "half", "per-class:20/inf")],
     "--split-id -1",
     *[f"--gpus {text}" for text in ("many", "-1", "0,0", "1.5", "0,,1", "99", "0,99")],

@@ -20,7 +20,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of fake packages that is searched first."""
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("pyg_lib", "torch_sparse", "tensorboard"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setitem(sys.modules, name, None)  # so that what is loaded meanwhile is taken out again
+        del sys.modules[name]
     return tmp_path
 
 

@@ -81,6 +81,7 @@ def test_a_run_leaves_all_that_is_promised(small: str, unbroken: Path) -> None:
     assert sorted(p.name for p in unbroken.iterdir() if p.name != ".lock") == [
         "best.pt",
         "config.yaml",
+        "dataset.json",
         "last.pt",
         "memory.json",
         "metrics.jsonl",
