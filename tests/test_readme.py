@@ -90,18 +90,8 @@ def test_every_option_that_is_mentioned_exists() -> None:
     commands = (TrainConfig, PredictConfig, InfoConfig, ConvertConfig, EstimateConfig, PartitionConfig)
     ours = {flag(f) for options in commands for f in options.__dataclass_fields__} | {"--help", "--config"}
     ours |= {"--seeds", "--split-ids", "--varied", "--convert", "--kills", "--faults", "--memory"}  # of the tools
-    ours |= {
-        "--dgl",
-        "--pyg",
-        "--cap",
-        "--set",
-        "--phases",
-        "--metis-memory",
-        "--nodes",
-        "--reads",
-        "--steps",
-        "--no-warm",
-    }
+    ours |= {"--dgl", "--pyg", "--what", "--cap", "--set", "--phases", "--metis-memory"}
+    ours |= {"--nodes", "--reads", "--steps", "--no-warm"}
     of_dgl = {"--gpu", "--mode", "--num_epochs", "--batch_size", "--fanout"}
     of_torchrun = {"--standalone", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"}
     of_torchrun |= {"--max-restarts"}
