@@ -253,7 +253,7 @@ def _folder(text: str, path: Path) -> DatasetError:
         )
     if os.path.isfile(path / "manifest.json"):
         return DatasetError(
-            f"{text} is the folder of one graph; training from one is not in this version. Expected {_KINDS}.",
+            f"{text} has a manifest.json that pygsage did not write, or that is damaged; expected {_KINDS}.",
             f"To look at it: pygsage info {text}",
         )
     if os.path.isdir(path / "raw"):

@@ -128,6 +128,8 @@ class MemoryAnswer:
             return (
                 f"pygsage train {dataset}{more}  # builds it on disk by itself; or first: pygsage convert {dataset} OUT"
             )
+        if self.decision.storage == "none" and self.disk.highest_phase() == "evaluate":
+            return f"pygsage estimate-memory {self.shape.name}{more} --eval-every 0"
         smaller = max(1, self.training.batch_size // 4)
         fanouts = ",".join(str(k) if k < 0 else str(max(1, k // 2)) for k in self.training.fanouts)
         return f"pygsage estimate-memory {self.shape.name} --batch-size {smaller} --fanouts {fanouts}"

@@ -57,7 +57,7 @@ def decide(
     if available is None:
         return Decision("memory", 0, None, source, "The machine does not tell its memory: taken as enough.")
     need, budget = memory.need_bytes, int(share * available)
-    phase = max(memory.phases(), key=memory.ram_bytes)
+    phase = memory.highest_phase()
     have = f"{size_text(available)} ({source})"
     if need <= budget:
         reason = f"In memory: needs {size_text(need)} ({phase}), under {share:.0%} of {have}."
@@ -65,10 +65,11 @@ def decide(
     over = f"needs {size_text(need)} in memory ({phase}), over {share:.0%} of {have}"
     need_disk, free = disk.need_bytes, machine.disk_free_bytes
     if need_disk > DISK_SHARE * available:
-        phase = max(disk.phases(), key=disk.ram_bytes)
+        phase = disk.highest_phase()
+        cure = "Leave evaluation out with --eval-every 0, or change" if phase == "evaluate" else "Change --batch-size,"
         reason = (
-            f"Neither: {over}, and {size_text(need_disk)} of RAM even from disk ({phase}). Change --batch-size, "
-            "--fanouts, --hidden or --procs, or raise --memory-limit."
+            f"Neither: {over}, and {size_text(need_disk)} of RAM even from disk ({phase}). {cure} "
+            f"{'' if phase == 'evaluate' else '--fanouts, '}--hidden or --procs, or raise --memory-limit."
         )
         return Decision("none", 4, available, source, reason)
     if free is not None and disk.disk_bytes > free:

@@ -51,6 +51,10 @@ class Estimate:
         """Those that occur, in order."""
         return [phase for phase in PHASES if any(row.phase == phase for row in self.rows)]
 
+    def highest_phase(self) -> str:
+        """The phase that takes the most RAM."""
+        return max(self.phases(), key=self.ram_bytes)
+
     def place_bytes(self, phase: str, place: str) -> int:
         """What a phase takes of `shared`, `rank` (one of them), `worker`, `shm`, `disk` or `gpu`."""
         return sum(row.num_bytes for row in self.rows if row.phase == phase and row.place == place)

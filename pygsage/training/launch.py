@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pygsage.config import TrainConfig
@@ -25,6 +27,7 @@ from pygsage.training.plan import check_options, plan
 from pygsage.training.processes import run_ranks
 from pygsage.training.rank import train_rank
 from pygsage.training.result import TrainResult
+from pygsage.training.run import saved_config
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset
@@ -53,9 +56,14 @@ def train(dataset: str | PathLike[str] | TrainConfig | Data | Dataset = "digits"
     if isinstance(dataset, TrainConfig):
         config = dataset.with_values(options, "train()")
     elif isinstance(dataset, str):
-        config = TrainConfig(dataset=dataset).with_values({**dataset_defaults(dataset), **options}, "train()")
+        saved = _saved(options)
+        if dataset == "digits":  # where none was named
+            dataset = saved.get("dataset", dataset)
+        typed = {**dataset_defaults(dataset), **saved, "dataset": dataset, **options}
+        config = TrainConfig().with_values(typed, "train()")
     else:
-        given, config = dataset, TrainConfig(dataset=GIVEN).with_values(options, "train()")
+        given = dataset
+        config = TrainConfig().with_values({**_saved(options), "dataset": GIVEN, **options}, "train()")
     devices = devices_of(config)
     if in_launched_job() or len(devices) == 1:
         with writing_to(), World.start(devices) as world:
@@ -77,6 +85,13 @@ def train(dataset: str | PathLike[str] | TrainConfig | Data | Dataset = "digits"
     if ended.status:
         raise Stopped("Stopped before the first step.", exit_status=ended.status)
     return TrainResult(**ended.value)
+
+
+def _saved(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the run that is resumed, which need not be said again."""
+    if not (options.get("resume") is True and isinstance(options.get("run_dir"), (str, PathLike))):
+        return {}
+    return saved_config(Path(options["run_dir"])) or {}
 
 
 def dry_run(config: TrainConfig) -> list[str]:

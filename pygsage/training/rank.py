@@ -94,7 +94,7 @@ def train_rank(config: TrainConfig, world: World, opened: Opened | None = None) 
             if node_id is not None:
                 _save_node_ids(run.path / "node_id.npy", node_id)
         path = Path(world.broadcast(str(run.path) if run else ""))
-        go_on = f"Go on with: pygsage train --run-dir {path} --resume"
+        go_on = f"Go on with: pygsage train --run-dir {path} --resume{_devices_typed(config)}"
         if world.is_main:
             tell_what_to_do_after(go_on)
         scratch = None
@@ -169,6 +169,10 @@ def _trainer(
         report.line(line)
     if last:
         report.line(f"resuming {run.path if run else ''} at epoch {progress.epoch + 1}, step {progress.step}")
+        if config.max_steps is not None and progress.total_steps >= config.max_steps:
+            report.line(f"note: the run has taken {config.max_steps} steps, its --max-steps: nothing is left to train")
+        elif progress.epoch >= config.epochs:
+            report.line(f"note: the run has had {config.epochs} epochs, its --epochs: nothing is left to train")
     elif config.resume:
         report.line("nothing to resume: starting from the beginning")
     data = problem.data
@@ -193,6 +197,12 @@ def _trainer(
     # The optimiser's state is the same on all ranks: each gets rank 0's file content.
     _load_optimizer(trainer, last, world)
     return trainer
+
+
+def _devices_typed(config: TrainConfig) -> str:
+    """What a run does not remember and a resumed one needs for the same result: on how many devices it is made."""
+    procs = f" --procs {config.procs}" if config.procs is not None else ""
+    return procs + (f" --gpus {config.gpus}" if config.gpus != TrainConfig.gpus else "")
 
 
 def _save_node_ids(path: Path, node_id: torch.Tensor) -> None:

@@ -40,7 +40,7 @@ class TrainResult:
 
     def sentence(self) -> str:
         """The last line a run prints: the test score and where the run lies."""
-        score = f"test {self.metric} {self.test[self.metric]:.4f}" if self.test else "no test split"
+        score = f"test {self.metric} {self.test[self.metric]:.4f}" if self.test else "no test score"
         if self.val:
             score += (
                 f" with the last weights (validation: {self.val[self.metric]:.4f})"

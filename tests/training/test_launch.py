@@ -245,6 +245,19 @@ def test_a_run_that_max_steps_has_ended_goes_on_as_if_unbroken(small: str, tmp_p
     assert ours["scheduler"] == theirs["scheduler"]
 
 
+def test_in_python_too_a_resumed_run_need_not_be_told_its_options(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(tmp_path / "run")
+    train(small, run_dir=run, **{**SMALL, "epochs": 2})
+    result = train(run_dir=run, resume=True, gpus="0")
+    assert result.epochs == 2
+    assert "note: the run has had 2 epochs, its --epochs: nothing is left to train" in capsys.readouterr().out
+    assert train(small, run_dir=run, resume=True, epochs=3, gpus="0", quiet=True).epochs == 3
+    assert train(run_dir=run, resume=True, max_steps=3, gpus="0").epochs == 3
+    assert "note: the run has taken 3 steps, its --max-steps" in capsys.readouterr().out
+
+
 def test_resume_of_a_finished_run_tells_its_result_again(small: str, unbroken: Path) -> None:
     before = _weights(unbroken)
     result = train(small, run_dir=str(unbroken), resume=True, **SMALL)

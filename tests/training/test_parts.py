@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import pygsage
 from pygsage.cli.main import main
 from pygsage.data.one_graph.graph import Graph
-from pygsage.errors import ConfigError, DatasetError
+from pygsage.errors import ConfigError, DatasetError, EnvironmentLimitError
 from pygsage.memory.answer import answer
 from pygsage.training.checkpoint import load_checkpoint
 from pygsage.training.content import content_of
@@ -82,6 +83,32 @@ def test_one_process_has_the_result_of_the_whole_graph(store: str, parts: str, t
         found = [pygsage.predict(tmp_path / name, which) for name in results]  # type: ignore[arg-type]
         np.testing.assert_array_equal(found[0], found[1])
     assert "remote" not in (tmp_path / "parts" / "metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize("harm", ["parts exchanged", "another place"])
+def test_what_is_another_parts_is_not_taken_for_it(parts: str, tmp_path: Path, harm: str) -> None:
+    folder = Path(parts)
+    if harm == "parts exchanged":  # of one size, as far as a manifest tells
+        rows = [np.load(folder / f"part-{number}" / "x.npy") for number in (0, 1)]
+        size = min(len(each) for each in rows)
+        rows[0][:size] = rows[1][:size]
+        np.save(folder / "part-0" / "x.npy", rows[0])
+    else:
+        np.save(folder / "place.npy", np.load(folder / "place.npy")[::-1].copy())
+    said = r"part-0 is damaged, or another part" if harm == "parts exchanged" else r"place\.npy is not the one"
+    with pytest.raises(DatasetError, match=said):
+        train(parts, run_dir=str(tmp_path / "run"), **OPTIONS)
+
+
+def test_too_many_parts_for_the_limit_of_open_files(parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    graph = Graph.open(parts)
+    assert graph.parts is not None
+    monkeypatch.setattr("pygsage.data.files.arrays.map_pages", full)
+    with pytest.raises(EnvironmentLimitError, match=r"too many files are open\. .*ulimit -n"):
+        graph.parts.open(0)
 
 
 def test_embeddings_of_a_single_layer_are_the_features(store: str, parts: str, tmp_path: Path) -> None:

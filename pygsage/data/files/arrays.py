@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.memory.disk import full_disk, reserve
 
 MANIFEST = "manifest.json"
@@ -210,7 +211,19 @@ def map_copied(path: Path) -> np.ndarray:
 
     Raises:
         ValueError: when it is no such file, or holds objects.
+        EnvironmentLimitError: when the limit of open files is reached.
     """
+    try:
+        return _map_copied(path)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise EnvironmentLimitError(
+            f"{path} cannot be mapped: too many files are open.", "Raise the limit of open files: `ulimit -n 4096`."
+        ) from None
+
+
+def _map_copied(path: Path) -> np.ndarray:
     with open(path, "rb") as file:
         version = np.lib.format.read_magic(file)
         if version != (1, 0):

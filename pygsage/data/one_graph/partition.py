@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from pygsage.data.files.arrays import ArrayWriter, read_manifest, sync_folder, write_array, write_folder, write_manifest
+from pygsage.data.files.arrays import (
+    ArrayWriter,
+    map_array,
+    read_manifest,
+    sync_folder,
+    write_array,
+    write_folder,
+    write_manifest,
+)
 from pygsage.data.files.fetch import read_rows
 from pygsage.data.one_graph.graph import FORMAT, VERSION, Graph, manifest_of
 from pygsage.data.one_graph.parts import name_of
@@ -181,11 +190,12 @@ def _write(graph: Graph, store: Path, folder: Path, part: np.ndarray, config: Pa
     for number in range(config.parts):
         (folder / name_of(number)).mkdir()
         nodes = order[begins[number] : begins[number + 1]]
-        parts.append(
-            {"x": _write_rows(graph.x.numpy(), nodes, folder / name_of(number)), "num_train": num_train[number]}
-        )
+        rows = _write_rows(graph.x.numpy(), nodes, folder / name_of(number))
+        sampled = sampled_crc(map_array(folder / name_of(number), "x", rows))
+        parts.append({"x": rows, "sampled_crc": sampled, "num_train": num_train[number]})
     about = {"method": config.method, "seed": config.seed, "edge_cut": _edge_cut(graph, part)}
     x = {"dtype": told["x"]["dtype"], "shape": told["x"]["shape"], "sampled_crc": sampled_crc(graph.x)}
+    x["place_crc"] = sampled_crc(torch.from_numpy(place))
     more = {"x": x, "parts": parts, "partition": about}
     write_manifest(folder, manifest_of(graph.name, graph.num_classes, graph.task, graph.notes, arrays, **more))
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pygsage.data.files.arrays import damaged, map_array, verify_array
 from pygsage.data.files.fetch import read_rows
+from pygsage.data.one_graph.sampled import sampled_crc
 from pygsage.errors import DatasetError
 
 X_DTYPES = ("float32", "float16")
@@ -59,6 +60,8 @@ class Parts:
         width, dtype = int(x["shape"][1]), str(x["dtype"])
         if not good or dtype not in X_DTYPES or any(part["x"]["shape"][1:] != [width] for part in told):
             raise ValueError("the sizes of its parts do not agree")
+        if sampled_crc(place) != x["place_crc"]:
+            raise ValueError("place.npy is not the one that was written with it")
         about = dict(manifest["partition"])
         train = tuple(int(part["num_train"]) for part in told)
         return Parts(folder, place, begins, train, told, width, np.dtype(dtype), about, int(x["sampled_crc"]))
@@ -100,10 +103,16 @@ class Parts:
                         "Copy it there from the folder that pygsage partition wrote.",
                     )
                 try:
-                    array = map_array(folder, "x", self.told[part]["x"], (self.dtype.name,)).numpy()
+                    array = map_array(folder, "x", self.told[part]["x"], (self.dtype.name,))
+                    is_own = sampled_crc(array) == self.told[part]["sampled_crc"]
                 except (KeyError, TypeError, ValueError, OSError) as error:
                     raise damaged(folder, f"{error}") from None
-                self._open[part] = array
+                if not is_own:  # parts of one size are easily mistaken for each other when they are copied
+                    raise DatasetError(
+                        f"{folder} is damaged, or another part: expected the features that were written there.",
+                        "Copy it once more from the folder that pygsage partition wrote.",
+                    )
+                self._open[part] = array.numpy()
             return self._open[part]
 
     def read(self, places: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> None:
