@@ -64,10 +64,13 @@ class PartProblem(NodeProblem):
         of_ranks, of_parts = owners(machines, len(self.parts))
         home = of_ranks[machines.index(machine)]
         for part, its_home in enumerate(of_parts):
-            if its_home == home and not self.parts.is_here(part):
+            if its_home != home:
+                continue
+            if not self.parts.is_here(part):
                 number = sorted(set(machines)).index(machine)
                 who = f"machine {number} of {len(set(machines))}" if len(set(machines)) > 1 else "the only machine"
                 return f"{self.parts.folder} has no {name_of(part)}, which {who} trains on"
+            self.parts.open(part)  # a damaged one is refused before a run directory is made
         return ""
 
     def join(self, world: World, machines: list[int]) -> None:

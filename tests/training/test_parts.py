@@ -98,6 +98,7 @@ def test_what_is_another_parts_is_not_taken_for_it(parts: str, tmp_path: Path, h
     said = r"part-0 is damaged, or another part" if harm == "parts exchanged" else r"place\.npy is not the one"
     with pytest.raises(DatasetError, match=said):
         train(parts, run_dir=str(tmp_path / "run"), **OPTIONS)
+    assert not (tmp_path / "run").exists()
 
 
 def test_too_many_parts_for_the_limit_of_open_files(parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
