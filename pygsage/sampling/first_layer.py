@@ -22,7 +22,7 @@ from pygsage.sampling.transfer import Written
 _ROWS_AT_ONCE = 1 << 18  # that are brought to a device while it is filled
 
 
-class Drawn(NamedTuple):
+class DrawnParts(NamedTuple):
     """The neighbours of a step.
 
     Attributes:
@@ -39,7 +39,7 @@ class Drawn(NamedTuple):
 class FirstLayer(Protocol):
     """Draws a step's neighbours, and makes the first layer's input of them."""
 
-    def draw(self, seeds: Tensor, epoch: int, step: int) -> Drawn:
+    def draw(self, seeds: Tensor, epoch: int, step: int) -> DrawnParts:
         """On the CPU; called from several threads at once."""
 
     def input(self, parts: dict[str, Tensor]) -> Tensor:
@@ -62,10 +62,10 @@ class OnDevice:
     def __init__(self, sampler: StepSampler, x: Tensor, aggr: str, dtype: torch.dtype) -> None:
         self._sampler, self._x, self._aggr, self._dtype = sampler, x, aggr, dtype
 
-    def draw(self, seeds: Tensor, epoch: int, step: int) -> Drawn:
+    def draw(self, seeds: Tensor, epoch: int, step: int) -> DrawnParts:
         """As `FirstLayer.draw`."""
         layers = self._sampler.sample_layers(seeds, epoch, step)
-        return Drawn(layers.nodes, layers.blocks, {"outer": layers.outer_indptr, "ids": layers.outer_ids})
+        return DrawnParts(layers.nodes, layers.blocks, {"outer": layers.outer_indptr, "ids": layers.outer_ids})
 
     def input(self, parts: dict[str, Tensor]) -> Tensor:
         """As `FirstLayer.input`."""
@@ -121,7 +121,7 @@ class OnDeviceCached:
         """What it holds on the device."""
         return self._held.numel() * self._held.element_size()
 
-    def draw(self, seeds: Tensor, epoch: int, step: int) -> Drawn:
+    def draw(self, seeds: Tensor, epoch: int, step: int) -> DrawnParts:
         """As `FirstLayer.draw`."""
         reached, (first, *blocks) = self._sampler.sample_blocks(seeds, epoch, step)
         # With NumPy, which starts no threads of its own here, as torch would.
@@ -144,7 +144,7 @@ class OnDeviceCached:
             "outer": first.indptr,
             "ids": torch.from_numpy(order[first.indices.numpy()]),
         }
-        return Drawn(reached[: first.num_dst], blocks, parts)
+        return DrawnParts(reached[: first.num_dst], blocks, parts)
 
     def _read(self, ids: Tensor, out: Tensor) -> None:
         if self._rows.resident is None:
