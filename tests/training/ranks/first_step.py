@@ -22,6 +22,7 @@ from pygsage.data.files.arrays import write_array
 from pygsage.data.one_graph.csc import build_csc
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.one_graph.parts import Parts
+from pygsage.data.one_graph.sampled import sampled_crc
 from pygsage.distributed import World
 from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import DistributedSeedSampler
@@ -112,7 +113,8 @@ def _in_parts(graph: Graph, folder: Path, world: World) -> Graph:
         rows = graph.x.numpy()[order[part[order] == number]]
         if world.is_main:
             (folder / f"part-{number}").mkdir(parents=True)
-            told.append({"x": write_array(folder / f"part-{number}", "x", rows)})
+            written = write_array(folder / f"part-{number}", "x", rows)
+            told.append({"x": written, "sampled_crc": sampled_crc(torch.from_numpy(rows))})
     told = world.broadcast(told)
     begins = (0, int((part == 0).sum()), NUM_NODES)
     parts = Parts(folder, place, begins, (0, 0), told, graph.num_features, graph.x.numpy().dtype, {})
