@@ -92,10 +92,10 @@ nb::list to_list(std::vector<pygsage::Hop>& hops) {
 template <typename Index>
 nb::tuple sample(Input<std::int64_t> indptr, Input<Index> indices, Input<std::int64_t> seeds,
                  std::vector<std::int64_t> fanouts, std::uint64_t stream, bool layered, std::int64_t dense_limit,
-                 const std::string& isa) {
+                 const std::string& isa, bool is_mapped) {
   if (indptr.size() == 0) throw std::invalid_argument("indptr is empty; expected one element more than nodes");
   const pygsage::Graph<Index> graph{indptr.data(), indices.data(), static_cast<std::int64_t>(indptr.size()) - 1,
-                                    static_cast<std::int64_t>(indices.size())};
+                                    static_cast<std::int64_t>(indices.size()), is_mapped};
   const pygsage::Kernels& kernels = pygsage::kernels(isa);
   pygsage::Sample result;
   {
@@ -268,12 +268,13 @@ constexpr const char* kBuildCscDoc =
     "index_dtype: int32 or int64; None takes int32 when the node count allows. Raises ValueError for a bad edge.";
 
 constexpr const char* kSampleDoc =
-    "sample(indptr, indices, seeds, fanouts, stream, layered, dense_limit=2**24, isa='')\n"
+    "sample(indptr, indices, seeds, fanouts, stream, layered, dense_limit=2**24, isa='', is_mapped=False)\n"
     "-> (nodes, num_nodes, hops)\n\n"
     "Draws neighbourhoods as pygsage.sampling.reference.sample does. indptr, seeds: int64; indices: int32 or int64,\n"
     "all contiguous. hops: a tuple (first_target, indptr, indices, positions) each. Raises ValueError for a seed or\n"
     "a graph out of range. Each calling thread keeps 8 bytes a node of the graph up to dense_limit nodes, and at\n"
-    "most 64 bytes a node of its largest batch above. isa: one of isas(), by default the first.";
+    "most 64 bytes a node of its largest batch above. isa: one of isas(), by default the first. is_mapped: the graph\n"
+    "lies in a file that may not be in memory; what a hop needs is then read with many reads under way at once.";
 
 constexpr const char* kSampleLayersDoc =
     "sample_layers(indptr, indices, seeds, fanouts, stream, dense_limit=2**24, isa='')\n"
@@ -312,9 +313,11 @@ NB_MODULE(_core, m) {
   m.def("build_csc", &build_csc, "src"_a.noconvert(), "dst"_a.noconvert(), "num_nodes"_a,
         "index_dtype"_a = nb::none(), kBuildCscDoc);
   m.def("sample", &sample<std::int32_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
-        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "", kSampleDoc);
+        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "", "is_mapped"_a = false,
+        kSampleDoc);
   m.def("sample", &sample<std::int64_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
-        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "");
+        "fanouts"_a, "stream"_a, "layered"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "",
+        "is_mapped"_a = false);
   m.def("sample_layers", &sample_layers<std::int32_t>, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "seeds"_a.noconvert(), "fanouts"_a, "stream"_a, "dense_limit"_a = std::int64_t{1} << 24, "isa"_a = "",
         kSampleLayersDoc);

@@ -13,6 +13,7 @@
 #if defined(__linux__) || defined(__APPLE__)
 #define PYGSAGE_HAS_MAPS 1
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #endif
 
@@ -34,20 +35,48 @@ inline PageRange pages_of(const char* rows, std::size_t row_bytes, const Pieces&
   return {reinterpret_cast<char*>(first), end == begin ? 0 : ((end + page - 1) & ~(page - 1)) - first};
 }
 
-// Whether the first pages of a few of the pieces are in memory.
-inline bool look_resident(const char* rows, std::size_t row_bytes, const Pieces& pieces, std::uintptr_t page) {
-  constexpr std::int64_t kSamples = 8;
-  const std::int64_t num = std::min(kSamples, pieces.size);
-  for (std::int64_t i = 0; i < num; ++i) {
-    const PageRange range = pages_of(rows, row_bytes, pieces, i * pieces.size / num, page);
+// Reads from the disk that the page faults of this thread have waited for.
+inline long num_waits() {
 #ifdef __linux__
-    unsigned char state = 1;
+  rusage used{};
+  return getrusage(RUSAGE_THREAD, &used) == 0 ? used.ru_majflt : 0;
 #else
-    char state = 1;
+  return 0;
 #endif
-    if (range.num_bytes && (mincore(range.first, page, &state) != 0 || !(state & 1))) return false;
+}
+
+// Whether `num` pages, at(0) to at(num - 1), are in memory.
+template <typename At>
+bool look_resident(const At& at, std::int64_t num, std::uintptr_t page) {
+#ifdef __linux__
+  unsigned char state = 1;
+#else
+  char state = 1;
+#endif
+  for (std::int64_t i = 0; i < num; ++i) {
+    char* first = at(i);
+    if (first != nullptr && (mincore(first, page, &state) != 0 || !(state & 1))) return false;
+  }
+  // Of a file that is another user's the kernel says no more than that: then touching them tells.
+  const long waits = num_waits();
+  for (std::int64_t i = 0; i < num; ++i) {
+    const char* first = at(i);
+    if (first == nullptr) continue;
+    (void)*static_cast<const volatile char*>(first);
+    if (num_waits() != waits) return false;
   }
   return true;
+}
+
+// Whether the first pages of a few of the pieces are in memory.
+inline bool look_resident(const char* rows, std::size_t row_bytes, const Pieces& pieces, std::uintptr_t page) {
+  const std::int64_t num = std::min<std::int64_t>(8, pieces.size);
+  return look_resident(
+      [&](std::int64_t i) {
+        const PageRange range = pages_of(rows, row_bytes, pieces, i * pieces.size / num, page);
+        return range.num_bytes ? range.first : nullptr;
+      },
+      num, page);
 }
 
 // A disk serves many reads in the time of one, and a page fault waits for one at a time, with its neighbours that
@@ -88,6 +117,27 @@ inline bool fetch_rows(const char* rows, std::size_t row_bytes, const Pieces& pi
   return true;
 }
 
+// Has the elements of a mapped array read that are about to be used, `length` from each of the places on, unless all of
+// some that are looked at are in memory. More of them than of pieces: some of an array may be there and some not.
+template <typename T>
+void fetch_elements(const T* array, const std::int64_t* places, std::int64_t count, std::int64_t length) {
+  constexpr std::int64_t kFew = 64;
+  constexpr int kThreads = 16;  // they wait for the disk, not for a core
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto page_of = [&](std::int64_t i) { return reinterpret_cast<std::uintptr_t>(array + places[i]) & ~(page - 1); };
+  const std::int64_t num = std::min(kFew, count);
+  if (num == 0 || look_resident([&](std::int64_t i) { return reinterpret_cast<char*>(page_of(i * count / num)); }, num, page))
+    return;
+  std::vector<std::int64_t> begins, lengths;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i > 0 && page_of(i) == page_of(i - 1) && length == 1) continue;  // as those of one node are
+    begins.push_back(places[i]);
+    lengths.push_back(length);
+  }
+  const Pieces pieces{begins.data(), lengths.data(), static_cast<std::int64_t>(begins.size())};
+  fetch_rows(reinterpret_cast<const char*>(array), sizeof(T), pieces, kThreads, false);
+}
+
 // Tells the kernel that the pages of a mapped array are touched in no order: it then reads those alone.
 inline void at_random(const void* base, std::size_t num_bytes) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -100,6 +150,8 @@ inline void at_random(const void* base, std::size_t num_bytes) {
 
 inline bool fetch_rows(const char*, std::size_t, const Pieces&, int, bool) { return false; }
 inline void at_random(const void*, std::size_t) {}
+template <typename T>
+void fetch_elements(const T*, const std::int64_t*, std::int64_t, std::int64_t) {}
 
 #endif
 

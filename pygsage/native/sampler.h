@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "draw.h"
+#include "fetch.h"
 #include "kernels.h"
 #include "memory.h"
 #include "random.h"
@@ -23,6 +24,7 @@ struct Graph {
   const Index* indices;        // [num_edges]
   std::int64_t num_nodes;
   std::int64_t num_edges;
+  bool is_mapped = false;  // from a file that may not be in memory: what a hop reads is then asked for at once
 };
 
 struct Hop {
@@ -122,6 +124,7 @@ void draw_hop(const Kernels& kernels, const Graph<Index>& graph, const std::int6
               std::int64_t fanout, std::uint64_t stream, Workspace& workspace, Hop& hop) {
   hop.indptr = Array<std::int64_t>(num_targets + 1);
   hop.indptr[0] = 0;
+  if (graph.is_mapped) fetch_elements(graph.indptr, targets, num_targets, 2);
   const std::int64_t most = locate(graph, targets, num_targets, fanout, workspace.places, hop.indptr.data.get());
   hop.positions = Array<std::int64_t>(hop.indptr[num_targets]);
   draw_edges(kernels, workspace.drawer, targets, workspace.places.data(), num_targets, fanout, most, stream,
@@ -133,6 +136,7 @@ template <typename Index>
 void gather(const Graph<Index>& graph, Hop& hop) {
   const std::int64_t n = hop.positions.size;
   hop.indices = Array<std::int64_t>(n);
+  if (graph.is_mapped) fetch_elements(graph.indices, hop.positions.data.get(), n, 1);
   for (std::int64_t e = 0; e < n; ++e) {
     if (e + kAhead < n) prefetch(&graph.indices[hop.positions[e + kAhead]]);
     const std::int64_t id = static_cast<std::int64_t>(graph.indices[hop.positions[e]]);

@@ -21,12 +21,19 @@ def available() -> bool:
 
 
 def sample(
-    indptr: Tensor, indices: Tensor, seeds: Tensor, fanouts: Sequence[int], stream: int, layered: bool
+    indptr: Tensor,
+    indices: Tensor,
+    seeds: Tensor,
+    fanouts: Sequence[int],
+    stream: int,
+    layered: bool,
+    is_mapped: bool = False,
 ) -> Sample:
     """Draws a neighbourhood hop by hop: the same arguments, result and errors as `reference.sample`.
 
     May be called by several threads at once; the interpreter is free meanwhile. `indptr` and `indices` are read where
-    they lie, also when they are mapped from a file. Costs O(fanout) for each target. Each thread that calls keeps
+    they lie, also when they are mapped from a file: with `is_mapped`, what a hop needs of it is read many pages at a
+    time where it is not in memory. Costs O(fanout) for each target. Each thread that calls keeps
     8 bytes a node of graphs up to 2**24 nodes, and at most 64 bytes a node of its largest batch for larger ones; and
     16 bytes a node of its largest batch.
 
@@ -36,7 +43,7 @@ def sample(
         TypeError: for a tensor of another dtype or shape, or one that is not contiguous.
     """
     nodes, num_nodes, hops = _core().sample(
-        indptr.numpy(), indices.numpy(), seeds.contiguous().numpy(), list(fanouts), stream, layered
+        indptr.numpy(), indices.numpy(), seeds.contiguous().numpy(), list(fanouts), stream, layered, is_mapped=is_mapped
     )
     return Sample(torch.from_numpy(nodes), num_nodes, _hops(hops))
 

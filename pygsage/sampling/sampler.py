@@ -29,7 +29,6 @@ from pygsage.sampling.sample import Block, EdgeType, HeteroSample, Hop, Layers, 
 from pygsage.sampling.topology import Edges, HeteroEdges, path_of, read_edges
 from pygsage.spelling import parse_fanouts
 
-SampleFunction = Callable[[Tensor, Tensor, Tensor, Sequence[int], int, bool], Sample]
 HeteroSampleFunction = Callable[[Sequence[Relation], Mapping[str, int], Mapping[str, Tensor], int], HeteroSample]
 
 
@@ -205,8 +204,10 @@ class NeighborSampler(BaseSampler):
         return Layers(nodes[: outer.num_dst], blocks[1:], outer.indptr, nodes[outer.indices])
 
     def _draw(self, seeds: Tensor, stream: int, layered: bool) -> Sample:
-        function: SampleFunction = native_sampler.sample if self.backend == "native" else reference.sample
-        return function(self.indptr, self.indices, seeds, self.fanouts, stream, layered)
+        if self.backend == "native":
+            is_mapped = self._path is not None
+            return native_sampler.sample(self.indptr, self.indices, seeds, self.fanouts, stream, layered, is_mapped)
+        return reference.sample(self.indptr, self.indices, seeds, self.fanouts, stream, layered)
 
     def _sample(self, seeds: Tensor, stream: int) -> SamplerOutput:
         sample = self._draw(seeds, stream, layered=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -307,3 +309,26 @@ def test_places_within_a_draw_are_as_independent_as_they_can_be() -> None:
         assert np.diag(table).sum() == 0
         off_diagonal = table[~np.eye(20, dtype=bool)]
         assert chisquare(off_diagonal).pvalue > SMALL
+
+
+@needs_core
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("layered", [False, True])
+def test_a_mapped_graph_is_drawn_alike_whether_or_not_it_is_in_memory(
+    dtype: type, layered: bool, tmp_path: Path
+) -> None:
+    rng, num_nodes = np.random.default_rng(0), 40_000
+    src, dst = rng.integers(0, num_nodes, (2, 400_000))
+    dst[:30_000] = 7  # its neighbours lie on many pages
+    held = csc(src, dst, num_nodes, dtype)
+    for name, array in zip(("indptr", "indices"), held, strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+        with open(tmp_path / f"{name}.npy", "rb+") as file:  # out of the page cache
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    mapped = [np.load(tmp_path / f"{name}.npy", mmap_mode="c") for name in ("indptr", "indices")]
+    asked = np.array([num_nodes - 1, 7])
+    for seeds in (asked, np.arange(0, num_nodes, 9), asked[:0]):  # the first and the second cold, in part
+        args = (torch.from_numpy(seeds), [10, 3, -1], 5, layered)
+        found = native.sample(*map(torch.from_numpy, mapped), *args, is_mapped=True)
+        assert flat(found) == flat(native.sample(*map(torch.from_numpy, held), *args))
