@@ -50,7 +50,8 @@ def plan_reads(
 
     A disk reads whole pages, of 16 rows of 256 bytes, and single ones at a quarter of the speed of a pass at best
     (measured: 250 against 800 MB/s and more). A pass reads all rows that are not held, for as many batches as there
-    is room for; two such groups are under way, one that is read and one that is trained on (`sampling.passes`). Which
+    is room for; three such groups are under way: one that is drawn, one that is read, one that is trained on
+    (`sampling.passes`). Which
     share of the RAM is best follows from how many rows two other batches miss.
 
     Args:
@@ -75,7 +76,7 @@ def plan_reads(
     for share in SHARES:
         count = int(share * num_rows)
         missed = float(np.interp(count, above, missed_above))
-        group = (num_rows - count) * row_bytes / (2 * (missed * row_bytes + sample_bytes))
+        group = (num_rows - count) * row_bytes / (2 * missed * row_bytes + 3 * sample_bytes)
         if group >= 2:  # a row that a pass has read costs about as much again, until it is in its place
             cost = row_bytes * ((num_nodes - count * packed) / min(MOST_BATCHES, len(shards), int(group)) + missed)
             spare = 2 * missed * min(MOST_BATCHES, group)

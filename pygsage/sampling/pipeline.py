@@ -175,12 +175,13 @@ class BatchPipeline(Generic[S]):
         finally:
             self._groups.stop()
             wait([reading])
+            groups.close()
 
 
 class Groups(Protocol[S]):
     """Makes batches in two steps, of which the first is done for several at once."""
 
-    def read(self, shards: Iterator[SeedShard], epoch: int) -> Iterator[list[Callable[[], OnItsWay[S]]]]:
+    def read(self, shards: Iterator[SeedShard], epoch: int) -> Generator[list[Callable[[], OnItsWay[S]]], None, None]:
         """Reads what the next batches need, and gives what makes each of them; called by one thread, a group ahead."""
 
     def stop(self) -> None:
