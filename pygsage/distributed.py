@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pygsage.connections import notice_silence, silence_in
 from pygsage.errors import EnvironmentLimitError, TrainingError
-from pygsage.launched import Place, has_launcher
+from pygsage.launched import Place, has_launcher, in_launched_job, number_of
 
 # What gloo and NCCL say when the other side is gone. Our own mistakes, such as tensors of different sizes, come as
 # RuntimeError too and must not be taken for it.
@@ -105,9 +105,9 @@ class World:
 
     @classmethod
     def _from_environment(cls, device: torch.device | str | Sequence[torch.device]) -> World:
-        rank, size = (_number("RANK"), _number("WORLD_SIZE")) if in_launched_job() else (0, 1)
-        local_rank = _number("LOCAL_RANK", rank) if in_launched_job() else 0
-        local_size = _number("LOCAL_WORLD_SIZE", size) if in_launched_job() else 1
+        rank, size = (number_of("RANK"), number_of("WORLD_SIZE")) if in_launched_job() else (0, 1)
+        local_rank = number_of("LOCAL_RANK", rank) if in_launched_job() else 0
+        local_size = number_of("LOCAL_WORLD_SIZE", size) if in_launched_job() else 1
         if not (0 <= rank < size and 0 <= local_rank < local_size <= size):
             raise EnvironmentLimitError(
                 f"The environment has RANK={rank}, WORLD_SIZE={size}, LOCAL_RANK={local_rank} and "
@@ -115,7 +115,7 @@ class World:
                 "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
             )
         own = device if isinstance(device, (str, torch.device)) else device[local_rank]
-        machine = _number("GROUP_RANK", 0) if in_launched_job() else 0
+        machine = number_of("GROUP_RANK", 0) if in_launched_job() else 0
         return cls(rank, size, local_rank, local_size, torch.device(own), machine, tuple(range(local_size)))
 
     @property
@@ -240,60 +240,6 @@ class World:
             dist.all_reduce(torch.zeros(1, dtype=torch.int64), group=group)
 
 
-def in_launched_job(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this process was started as a rank, by torchrun or by our launcher."""
-    return "RANK" in (os.environ if environ is None else environ)
-
-
-def choose_devices(
-    gpus: int | list[int] | None, procs: int | None = None, environ: Mapping[str, str] | None = None
-) -> list[torch.device]:
-    """The devices of this machine's processes, by local rank; starts no CUDA context.
-
-    Args:
-        gpus: A count (0 is the CPU), a list of ids, or None: all that are visible, else the CPU.
-        procs: Processes on the CPU (default 1).
-        environ: The environment; under torchrun it says how many processes there are.
-
-    Raises:
-        EnvironmentLimitError: when these devices are not there, or do not go with the number of processes.
-    """
-    environ = os.environ if environ is None else environ
-    visible = torch.cuda.device_count()
-    asked = visible if gpus is None else gpus
-    ids = list(range(asked)) if isinstance(asked, int) else asked
-    if any(not 0 <= i < visible for i in ids):
-        wish = f"GPU {','.join(str(i) for i in ids)}" if isinstance(gpus, list) else _count(len(ids), "GPU")
-        raise EnvironmentLimitError(f"asked for {wish}, found {_found(visible)}.", _instead(visible, len(ids)))
-    started: int | None = None
-    if in_launched_job(environ):
-        started = _number("LOCAL_WORLD_SIZE", _number("WORLD_SIZE", environ=environ), environ)
-    if procs is not None and started is not None and procs != started:
-        raise EnvironmentLimitError(
-            f"asked for {_count(procs, 'process')}, but the launcher started {started} on this machine.",
-            f"Leave --procs out, or type torchrun --nproc-per-node {procs}.",
-        )
-    if not ids:
-        return [torch.device("cpu")] * (started or procs or 1)
-    if procs is not None and procs != len(ids):
-        raise EnvironmentLimitError(
-            f"asked for {_count(procs, 'process')} with {_count(len(ids), 'GPU')}; each GPU has one process.",
-            f"Leave --procs out, or type --gpus 0 --procs {procs} to use the CPU.",
-        )
-    # With --gpus auto a launcher may leave GPUs idle; a number that was typed must be the one that is used.
-    if started is not None and (started > len(ids) or (gpus is not None and started != len(ids))):
-        raise EnvironmentLimitError(
-            f"the launcher started {_count(started, 'process')} on this machine for {_count(len(ids), 'GPU')}.",
-            f"Type torchrun --nproc-per-node {len(ids)}, or add --gpus 0 to use the CPU.",
-        )
-    return [torch.device("cuda", i) for i in ids[:started]]
-
-
-def cores_per_process(usable_cores: int, local_size: int) -> int:
-    """Threads for each process, so that together they do not exceed the cores that may be used; at least 1."""
-    return max(1, usable_cores // max(1, local_size))
-
-
 def _join(world: World, timeout: timedelta) -> None:
     backend = "cpu:gloo,cuda:nccl" if world.device.type == "cuda" else "gloo"
     meeting = os.environ.get("PYGSAGE_MEETING")
@@ -369,31 +315,3 @@ def _encode(value: Any) -> Tensor:
 def _decode(raw: Tensor) -> Any:
     content = raw.numpy().tobytes()
     return content[1:] if content[:1] == b"b" else json.loads(content[1:])
-
-
-def _number(name: str, default: int | None = None, environ: Mapping[str, str] | None = None) -> int:
-    text = (os.environ if environ is None else environ).get(name)
-    if text is None and default is not None:
-        return default
-    try:
-        return int(text or "")
-    except ValueError:
-        raise EnvironmentLimitError(
-            f"RANK is set, but {name} is {text!r}; expected an integer.",
-            "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
-        ) from None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}{'es' if what.endswith('s') else 's'}"
-
-
-def _found(visible: int) -> str:
-    if visible:
-        return f"{visible} ({', '.join(str(i) for i in range(visible))})" if visible > 1 else "1 (id 0)"
-    return "none" if torch.version.cuda or torch.version.hip else "none: this torch was built without CUDA"
-
-
-def _instead(visible: int, asked: int) -> str:
-    on_cpu = f"--gpus 0 --procs {asked} for the CPU"
-    return f"Type --gpus {visible}, or {on_cpu}." if visible else f"Type {on_cpu}."

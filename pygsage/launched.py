@@ -1,4 +1,5 @@
-"""What a rank that our launcher started shares with it: a pipe for its last words, and a page that says where it is.
+"""How a process knows that it is a rank, and what one that our launcher started shares with it: a pipe for its last
+words, and a page that says where it is.
 
 Both are descriptors that the rank inherits, not files: a full disk cannot lose a message, and a launcher that is
 killed leaves nothing behind.
@@ -10,9 +11,11 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from pygsage.errors import EnvironmentLimitError
 
 PIPE = "PYGSAGE_PIPE_FD"
 PLACES = "PYGSAGE_PLACES_FD"
@@ -20,6 +23,29 @@ LAUNCHER = "PYGSAGE_LAUNCHER_PID"
 PLACE_BYTES = 8  # of each rank on the page
 
 _ONE_AT_A_TIME = threading.Lock()
+
+
+def in_launched_job(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process was started as a rank, by torchrun or by our launcher."""
+    return "RANK" in (os.environ if environ is None else environ)
+
+
+def number_of(name: str, default: int | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """The whole number that a variable of the environment holds.
+
+    Raises:
+        EnvironmentLimitError: when it holds none, or there is none and no default.
+    """
+    text = (os.environ if environ is None else environ).get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(text or "")
+    except ValueError:
+        raise EnvironmentLimitError(
+            f"RANK is set, but {name} is {text!r}; expected an integer.",
+            "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
+        ) from None
 
 
 def has_launcher() -> bool:

@@ -18,7 +18,7 @@ ORDER = (
     ("spelling",),
     ("config",),
     ("launched", "connections"),
-    ("memory", "distributed", "native"),
+    ("memory", "devices", "distributed", "native"),
     ("data",),
     ("sampling",),
     ("nn",),
