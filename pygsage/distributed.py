@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pygsage.awaited import saying_who_is_awaited, watching
 from pygsage.connections import notice_silence, silence_in
 from pygsage.errors import EnvironmentLimitError, TrainingError
 from pygsage.launched import Place, has_launcher, in_launched_job, number_of
@@ -88,16 +89,18 @@ class World:
             yield world
             return
         timeout = timedelta(seconds=timeout_s)
-        world = replace(world, _place=Place(world.rank))
+        place = Place(world.rank)
+        world = replace(world, _place=place)
         orderly = False
         try:
             with _culprit_first(), world.peer_errors():
-                _join(world, timeout)
-                world = replace(world, **_local_group(world, timeout))
-                notice_silence()
-                yield world
-                world.barrier()  # else a fast rank closes connections that a slow one still reads from
-                orderly = True
+                met = _join(world, timeout)
+                with watching(met, place, world.rank, world.size) if met is not None else nullcontext():
+                    world = replace(world, **_local_group(world, timeout))
+                    notice_silence()
+                    yield world
+                    world.barrier()  # else a fast rank closes connections that a slow one still reads from
+                    orderly = True
         finally:
             # NCCL may wait here for operations whose peers are gone; the end of the process frees it all the same.
             if dist.is_initialized() and (orderly or world.device.type == "cpu"):
@@ -240,7 +243,8 @@ class World:
             dist.all_reduce(torch.zeros(1, dtype=torch.int64), group=group)
 
 
-def _join(world: World, timeout: timedelta) -> None:
+def _join(world: World, timeout: timedelta) -> dist.Store | None:
+    """Meets the other ranks; returns where, unless our launcher watches them."""
     backend = "cpu:gloo,cuda:nccl" if world.device.type == "cuda" else "gloo"
     meeting = os.environ.get("PYGSAGE_MEETING")
     if meeting and has_launcher():  # a socket that is open already: no port that another job may hold
@@ -254,17 +258,22 @@ def _join(world: World, timeout: timedelta) -> None:
             master_listen_fd=fd if world.rank == 0 else None,
         )
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
-        return
+        return None
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise EnvironmentLimitError(
             f"RANK is set but {' and '.join(missing)} is not, so the ranks cannot meet.",
             "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
         )
-    met, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
-    # torchrun's store outlives the ranks that it starts again, which must not find the addresses of those before them.
-    apart = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", met)
-    dist.init_process_group(backend, store=apart, rank=world.rank, world_size=world.size, timeout=timeout)
+    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    others = f"rank {1 - world.rank}" if world.size == 2 else f"all {world.size} ranks"
+    told = f"rank {world.rank} has waited {{}} for {others} to come to {where}"
+    with saying_who_is_awaited(told) if world.is_local_main else nullcontext():
+        met, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
+        # torchrun's store outlives the ranks that it starts again, which must not find the addresses of those before.
+        apart = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", met)
+        dist.init_process_group(backend, store=apart, rank=world.rank, world_size=world.size, timeout=timeout)
+    return apart
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -103,27 +103,35 @@ class Inbox:
             self._end = -1
 
 
+def awaited_among(places: Sequence[int]) -> tuple[list[int], list[int], bool]:
+    """Ranks that wait in the furthest collective, ranks that have not come to it, and whether that is patience."""
+    furthest = max((place // 4 for place in places), default=0)
+    waiting = [rank for rank, place in enumerate(places) if place // 4 == furthest and place % 2]
+    late = [rank for rank, place in enumerate(places) if place // 4 < furthest]
+    return waiting, late, any(places[rank] % 4 == 3 for rank in waiting)
+
+
 class Place:
     """Where a rank is among its collectives: their number so far, and whether it waits in the last one.
 
-    It stands in a page of memory that ranks and launcher share, so that the launcher can say who is awaited. Costs
-    a microsecond a collective.
+    It stands in a page of memory that ranks and launcher share, so that the launcher can say who is awaited; without
+    such a launcher in one of the rank's own. Costs a microsecond a collective.
     """
 
     def __init__(self, rank: int) -> None:
         self._number = 0
-        self._page: memoryview | None = None
+        self._page, self._rank = memoryview(bytearray(PLACE_BYTES)).cast("q"), 0
         if has_launcher() and PLACES in os.environ:
             size = PLACE_BYTES * int(os.environ["WORLD_SIZE"])
-            self._page = memoryview(mmap.mmap(int(os.environ[PLACES]), size)).cast("q")
-        self._rank = rank
+            self._page, self._rank = memoryview(mmap.mmap(int(os.environ[PLACES]), size)).cast("q"), rank
+
+    def now(self) -> int:
+        """The place, as in the page."""
+        return self._page[self._rank]
 
     @contextmanager
     def waiting(self, patient: bool = False) -> Iterator[None]:
         """Around a collective; `patient` where a long wait is no surprise, as while rank 0 reads the dataset."""
-        if self._page is None:
-            yield
-            return
         self._number += 1
         self._page[self._rank] = 4 * self._number + 2 * patient + 1
         try:
@@ -146,14 +154,6 @@ class Places:
     def now(self) -> tuple[int, ...]:
         """All places; a job that goes on changes them all the time."""
         return tuple(self._page) if self._page is not None else ()
-
-    def awaited(self) -> tuple[list[int], list[int], bool]:
-        """Ranks that wait in the furthest collective, ranks that have not come to it, and whether that is patience."""
-        places = self.now()
-        furthest = max((place // 4 for place in places), default=0)
-        waiting = [rank for rank, place in enumerate(places) if place // 4 == furthest and place % 2]
-        late = [rank for rank, place in enumerate(places) if place // 4 < furthest]
-        return waiting, late, any(places[rank] % 4 == 3 for rank in waiting)
 
     def close(self) -> None:
         """Lets go of the descriptor; the ranks have their own."""

@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from pygsage.awaited import Awaited
 from pygsage.errors import EnvironmentLimitError, PygsageError, TrainingError
 from pygsage.launched import LAUNCHER, PIPE, PLACES, Inbox, Places, has_launcher, tell_launcher
 from pygsage.native.waiting import sleep_between_passes
-from pygsage.training.awaited import Awaited
 from pygsage.training.failures import error_of, silent_end
 
 STOPPED = 128 + signal.SIGTERM  # a rank that was asked to stop, and stopped in good order
