@@ -284,6 +284,9 @@ def _environment(
         variables[PLACES] = str(places.fd)
     variables.setdefault("OMP_NUM_THREADS", str(threads))
     sleep_between_passes(variables)
+    # torch notes the last 2,000 collectives for a look after a hang, 1.5 KB each: a rank would grow by 3 MiB in its
+    # first hundred epochs. The launcher says who is awaited.
+    variables.setdefault("TORCH_FR_BUFFER_SIZE", "0")
     # Of a peer that is lost each rank says so itself; torch's warnings show its C++ stack before that.
     variables.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # All ranks are on this machine: gloo need not look up the host's name, which containers often cannot resolve.
