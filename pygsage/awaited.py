@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Protocol
 
+from pygsage.attempts import KeyStore
 from pygsage.launched import Place, awaited_among
 
 # When the others have stood still for so long, a rank that is paused is named, or one that has just not come yet.
@@ -24,19 +25,6 @@ class Watched(Protocol):
 
     def now(self) -> tuple[int, ...]:
         """All places, by rank; fewer where no more is known."""
-
-
-class KeyStore(Protocol):
-    """What torch's stores can do."""
-
-    def set(self, key: str, value: str) -> Any:
-        """Keeps a value for all ranks."""
-
-    def get(self, key: str) -> bytes:
-        """The value of a key that is there."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there."""
 
 
 class Awaited:

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pygsage.attempts import attempt, under_torchrun
 from pygsage.awaited import saying_who_is_awaited, watching
 from pygsage.connections import notice_silence, silence_in
 from pygsage.errors import EnvironmentLimitError, TrainingError
@@ -271,7 +272,7 @@ def _join(world: World, timeout: timedelta) -> dist.Store | None:
     with saying_who_is_awaited(told) if world.is_local_main else nullcontext():
         met, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
         # torchrun's store outlives the ranks that it starts again, which must not find the addresses of those before.
-        apart = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", met)
+        apart = dist.PrefixStore(attempt(met, world.rank, world.size) if under_torchrun() else "attempt", met)
         dist.init_process_group(backend, store=apart, rank=world.rank, world_size=world.size, timeout=timeout)
     return apart
 
