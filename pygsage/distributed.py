@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,9 +20,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pygsage.attempts import attempt, under_torchrun
+from pygsage.awaited import saying_who_is_awaited, watching
 from pygsage.connections import notice_silence, silence_in
 from pygsage.errors import EnvironmentLimitError, TrainingError
-from pygsage.launched import Place, has_launcher
+from pygsage.launched import Place, has_launcher, in_launched_job, number_of
 
 # What gloo and NCCL say when the other side is gone. Our own mistakes, such as tensors of different sizes, come as
 # RuntimeError too and must not be taken for it.
@@ -88,16 +90,18 @@ class World:
             yield world
             return
         timeout = timedelta(seconds=timeout_s)
-        world = replace(world, _place=Place(world.rank))
+        place = Place(world.rank)
+        world = replace(world, _place=place)
         orderly = False
         try:
             with _culprit_first(), world.peer_errors():
-                _join(world, timeout)
-                world = replace(world, **_local_group(world, timeout))
-                notice_silence()
-                yield world
-                world.barrier()  # else a fast rank closes connections that a slow one still reads from
-                orderly = True
+                met = _join(world, timeout)
+                with watching(met, place, world.rank, world.size) if met is not None else nullcontext():
+                    world = replace(world, **_local_group(world, timeout))
+                    notice_silence()
+                    yield world
+                    world.barrier()  # else a fast rank closes connections that a slow one still reads from
+                    orderly = True
         finally:
             # NCCL may wait here for operations whose peers are gone; the end of the process frees it all the same.
             if dist.is_initialized() and (orderly or world.device.type == "cpu"):
@@ -105,9 +109,9 @@ class World:
 
     @classmethod
     def _from_environment(cls, device: torch.device | str | Sequence[torch.device]) -> World:
-        rank, size = (_number("RANK"), _number("WORLD_SIZE")) if in_launched_job() else (0, 1)
-        local_rank = _number("LOCAL_RANK", rank) if in_launched_job() else 0
-        local_size = _number("LOCAL_WORLD_SIZE", size) if in_launched_job() else 1
+        rank, size = (number_of("RANK"), number_of("WORLD_SIZE")) if in_launched_job() else (0, 1)
+        local_rank = number_of("LOCAL_RANK", rank) if in_launched_job() else 0
+        local_size = number_of("LOCAL_WORLD_SIZE", size) if in_launched_job() else 1
         if not (0 <= rank < size and 0 <= local_rank < local_size <= size):
             raise EnvironmentLimitError(
                 f"The environment has RANK={rank}, WORLD_SIZE={size}, LOCAL_RANK={local_rank} and "
@@ -115,7 +119,7 @@ class World:
                 "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
             )
         own = device if isinstance(device, (str, torch.device)) else device[local_rank]
-        machine = _number("GROUP_RANK", 0) if in_launched_job() else 0
+        machine = number_of("GROUP_RANK", 0) if in_launched_job() else 0
         return cls(rank, size, local_rank, local_size, torch.device(own), machine, tuple(range(local_size)))
 
     @property
@@ -240,61 +244,8 @@ class World:
             dist.all_reduce(torch.zeros(1, dtype=torch.int64), group=group)
 
 
-def in_launched_job(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this process was started as a rank, by torchrun or by our launcher."""
-    return "RANK" in (os.environ if environ is None else environ)
-
-
-def choose_devices(
-    gpus: int | list[int] | None, procs: int | None = None, environ: Mapping[str, str] | None = None
-) -> list[torch.device]:
-    """The devices of this machine's processes, by local rank; starts no CUDA context.
-
-    Args:
-        gpus: A count (0 is the CPU), a list of ids, or None: all that are visible, else the CPU.
-        procs: Processes on the CPU (default 1).
-        environ: The environment; under torchrun it says how many processes there are.
-
-    Raises:
-        EnvironmentLimitError: when these devices are not there, or do not go with the number of processes.
-    """
-    environ = os.environ if environ is None else environ
-    visible = torch.cuda.device_count()
-    asked = visible if gpus is None else gpus
-    ids = list(range(asked)) if isinstance(asked, int) else asked
-    if any(not 0 <= i < visible for i in ids):
-        wish = f"GPU {','.join(str(i) for i in ids)}" if isinstance(gpus, list) else _count(len(ids), "GPU")
-        raise EnvironmentLimitError(f"asked for {wish}, found {_found(visible)}.", _instead(visible, len(ids)))
-    started: int | None = None
-    if in_launched_job(environ):
-        started = _number("LOCAL_WORLD_SIZE", _number("WORLD_SIZE", environ=environ), environ)
-    if procs is not None and started is not None and procs != started:
-        raise EnvironmentLimitError(
-            f"asked for {_count(procs, 'process')}, but the launcher started {started} on this machine.",
-            f"Leave --procs out, or type torchrun --nproc-per-node {procs}.",
-        )
-    if not ids:
-        return [torch.device("cpu")] * (started or procs or 1)
-    if procs is not None and procs != len(ids):
-        raise EnvironmentLimitError(
-            f"asked for {_count(procs, 'process')} with {_count(len(ids), 'GPU')}; each GPU has one process.",
-            f"Leave --procs out, or type --gpus 0 --procs {procs} to use the CPU.",
-        )
-    # With --gpus auto a launcher may leave GPUs idle; a number that was typed must be the one that is used.
-    if started is not None and (started > len(ids) or (gpus is not None and started != len(ids))):
-        raise EnvironmentLimitError(
-            f"the launcher started {_count(started, 'process')} on this machine for {_count(len(ids), 'GPU')}.",
-            f"Type torchrun --nproc-per-node {len(ids)}, or add --gpus 0 to use the CPU.",
-        )
-    return [torch.device("cuda", i) for i in ids[:started]]
-
-
-def cores_per_process(usable_cores: int, local_size: int) -> int:
-    """Threads for each process, so that together they do not exceed the cores that may be used; at least 1."""
-    return max(1, usable_cores // max(1, local_size))
-
-
-def _join(world: World, timeout: timedelta) -> None:
+def _join(world: World, timeout: timedelta) -> dist.Store | None:
+    """Meets the other ranks; returns where, unless our launcher watches them."""
     backend = "cpu:gloo,cuda:nccl" if world.device.type == "cuda" else "gloo"
     meeting = os.environ.get("PYGSAGE_MEETING")
     if meeting and has_launcher():  # a socket that is open already: no port that another job may hold
@@ -308,17 +259,22 @@ def _join(world: World, timeout: timedelta) -> None:
             master_listen_fd=fd if world.rank == 0 else None,
         )
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
-        return
+        return None
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise EnvironmentLimitError(
             f"RANK is set but {' and '.join(missing)} is not, so the ranks cannot meet.",
             "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
         )
-    met, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
-    # torchrun's store outlives the ranks that it starts again, which must not find the addresses of those before them.
-    apart = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", met)
-    dist.init_process_group(backend, store=apart, rank=world.rank, world_size=world.size, timeout=timeout)
+    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    others = f"rank {1 - world.rank}" if world.size == 2 else f"all {world.size} ranks"
+    told = f"rank {world.rank} has waited {{}} for {others} to come to {where}"
+    with saying_who_is_awaited(told) if world.is_local_main else nullcontext():
+        met, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
+        # torchrun's store outlives the ranks that it starts again, which must not find the addresses of those before.
+        apart = dist.PrefixStore(attempt(met, world.rank, world.size) if under_torchrun() else "attempt", met)
+        dist.init_process_group(backend, store=apart, rank=world.rank, world_size=world.size, timeout=timeout)
+    return apart
 
 
 @contextmanager
@@ -369,31 +325,3 @@ def _encode(value: Any) -> Tensor:
 def _decode(raw: Tensor) -> Any:
     content = raw.numpy().tobytes()
     return content[1:] if content[:1] == b"b" else json.loads(content[1:])
-
-
-def _number(name: str, default: int | None = None, environ: Mapping[str, str] | None = None) -> int:
-    text = (os.environ if environ is None else environ).get(name)
-    if text is None and default is not None:
-        return default
-    try:
-        return int(text or "")
-    except ValueError:
-        raise EnvironmentLimitError(
-            f"RANK is set, but {name} is {text!r}; expected an integer.",
-            "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
-        ) from None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}{'es' if what.endswith('s') else 's'}"
-
-
-def _found(visible: int) -> str:
-    if visible:
-        return f"{visible} ({', '.join(str(i) for i in range(visible))})" if visible > 1 else "1 (id 0)"
-    return "none" if torch.version.cuda or torch.version.hip else "none: this torch was built without CUDA"
-
-
-def _instead(visible: int, asked: int) -> str:
-    on_cpu = f"--gpus 0 --procs {asked} for the CPU"
-    return f"Type --gpus {visible}, or {on_cpu}." if visible else f"Type {on_cpu}."

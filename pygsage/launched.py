@@ -1,4 +1,5 @@
-"""What a rank that our launcher started shares with it: a pipe for its last words, and a page that says where it is.
+"""How a process knows that it is a rank, and what one that our launcher started shares with it: a pipe for its last
+words, and a page that says where it is.
 
 Both are descriptors that the rank inherits, not files: a full disk cannot lose a message, and a launcher that is
 killed leaves nothing behind.
@@ -10,9 +11,11 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from pygsage.errors import EnvironmentLimitError
 
 PIPE = "PYGSAGE_PIPE_FD"
 PLACES = "PYGSAGE_PLACES_FD"
@@ -20,6 +23,29 @@ LAUNCHER = "PYGSAGE_LAUNCHER_PID"
 PLACE_BYTES = 8  # of each rank on the page
 
 _ONE_AT_A_TIME = threading.Lock()
+
+
+def in_launched_job(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process was started as a rank, by torchrun or by our launcher."""
+    return "RANK" in (os.environ if environ is None else environ)
+
+
+def number_of(name: str, default: int | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """The whole number that a variable of the environment holds.
+
+    Raises:
+        EnvironmentLimitError: when it holds none, or there is none and no default.
+    """
+    text = (os.environ if environ is None else environ).get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(text or "")
+    except ValueError:
+        raise EnvironmentLimitError(
+            f"RANK is set, but {name} is {text!r}; expected an integer.",
+            "Start the ranks with torchrun, or unset RANK and WORLD_SIZE.",
+        ) from None
 
 
 def has_launcher() -> bool:
@@ -77,27 +103,35 @@ class Inbox:
             self._end = -1
 
 
+def awaited_among(places: Sequence[int]) -> tuple[list[int], list[int], bool]:
+    """Ranks that wait in the furthest collective, ranks that have not come to it, and whether that is patience."""
+    furthest = max((place // 4 for place in places), default=0)
+    waiting = [rank for rank, place in enumerate(places) if place // 4 == furthest and place % 2]
+    late = [rank for rank, place in enumerate(places) if place // 4 < furthest]
+    return waiting, late, any(places[rank] % 4 == 3 for rank in waiting)
+
+
 class Place:
     """Where a rank is among its collectives: their number so far, and whether it waits in the last one.
 
-    It stands in a page of memory that ranks and launcher share, so that the launcher can say who is awaited. Costs
-    a microsecond a collective.
+    It stands in a page of memory that ranks and launcher share, so that the launcher can say who is awaited; without
+    such a launcher in one of the rank's own. Costs a microsecond a collective.
     """
 
     def __init__(self, rank: int) -> None:
         self._number = 0
-        self._page: memoryview | None = None
+        self._page, self._rank = memoryview(bytearray(PLACE_BYTES)).cast("q"), 0
         if has_launcher() and PLACES in os.environ:
             size = PLACE_BYTES * int(os.environ["WORLD_SIZE"])
-            self._page = memoryview(mmap.mmap(int(os.environ[PLACES]), size)).cast("q")
-        self._rank = rank
+            self._page, self._rank = memoryview(mmap.mmap(int(os.environ[PLACES]), size)).cast("q"), rank
+
+    def now(self) -> int:
+        """The place, as in the page."""
+        return self._page[self._rank]
 
     @contextmanager
     def waiting(self, patient: bool = False) -> Iterator[None]:
         """Around a collective; `patient` where a long wait is no surprise, as while rank 0 reads the dataset."""
-        if self._page is None:
-            yield
-            return
         self._number += 1
         self._page[self._rank] = 4 * self._number + 2 * patient + 1
         try:
@@ -120,14 +154,6 @@ class Places:
     def now(self) -> tuple[int, ...]:
         """All places; a job that goes on changes them all the time."""
         return tuple(self._page) if self._page is not None else ()
-
-    def awaited(self) -> tuple[list[int], list[int], bool]:
-        """Ranks that wait in the furthest collective, ranks that have not come to it, and whether that is patience."""
-        places = self.now()
-        furthest = max((place // 4 for place in places), default=0)
-        waiting = [rank for rank, place in enumerate(places) if place // 4 == furthest and place % 2]
-        late = [rank for rank, place in enumerate(places) if place // 4 < furthest]
-        return waiting, late, any(places[rank] % 4 == 3 for rank in waiting)
 
     def close(self) -> None:
         """Lets go of the descriptor; the ranks have their own."""

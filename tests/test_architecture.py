@@ -17,8 +17,9 @@ ORDER = (
     ("errors",),
     ("spelling",),
     ("config",),
-    ("launched", "connections"),
-    ("memory", "distributed", "native"),
+    ("launched", "connections", "attempts"),
+    ("awaited",),
+    ("memory", "devices", "distributed", "native"),
     ("data",),
     ("sampling",),
     ("nn",),
@@ -41,7 +42,7 @@ DATA_ORDER = (
     ("memory",),
 )
 DATA_RANK = {room: number for number, rooms in enumerate(DATA_ORDER) for room in rooms}
-STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "launched", "connections", "memory")
+STANDARD_LIBRARY_ONLY = ("errors", "spelling", "config", "launched", "connections", "attempts", "awaited", "memory")
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in RANK)
 
 

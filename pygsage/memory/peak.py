@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import TracebackType
 
 
@@ -78,11 +79,19 @@ def release_free_memory() -> None:
 
     The allocator keeps freed blocks of up to 32 MiB, tens to hundreds of MiB in all (mallopt(3), malloc_trim(3)).
     """
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    """The C library's; looked up once, because each CDLL makes classes that stay until they are collected."""
     try:
-        trim = ctypes.CDLL(None).malloc_trim
+        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
-        return
-    trim(0)
+        return None
+    return found
 
 
 def undroppable_bytes(status: str = "/proc/self/status") -> int:

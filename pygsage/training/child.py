@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from pygsage.config import TrainConfig
-from pygsage.training.processes import hand_back, reporting_failures, tie_to_launcher
+from pygsage.training.failures import reporting_failures
+from pygsage.training.processes import hand_back, tie_to_launcher
 
 
 def main() -> None:

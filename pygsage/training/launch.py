@@ -17,8 +17,10 @@ from pygsage.data.names import dataset_defaults
 from pygsage.data.open import GIVEN
 from pygsage.data.open_many import not_a_dataset
 from pygsage.data.storage import Storage, choose_storage, existing_folder
-from pygsage.distributed import World, cores_per_process, in_launched_job
+from pygsage.devices import cores_per_process
+from pygsage.distributed import World
 from pygsage.errors import Stopped
+from pygsage.launched import in_launched_job
 from pygsage.memory.disk import writing_to
 from pygsage.memory.machine import read_machine
 from pygsage.training.opening import open_problem

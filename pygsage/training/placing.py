@@ -9,7 +9,8 @@ import torch
 from pygsage.config import TrainConfig
 from pygsage.data.many_graphs.graph_set import GraphSet
 from pygsage.data.storage import Storage
-from pygsage.distributed import World, choose_devices
+from pygsage.devices import choose_devices
+from pygsage.distributed import World
 from pygsage.errors import EnvironmentLimitError
 from pygsage.memory.answer import answer
 from pygsage.memory.placement import NO_GPU, PlacementChoice

@@ -8,7 +8,7 @@ caller needs no `if __name__ == "__main__"`. Each is the leader of a session of 
 and hang-up reach the launcher alone, which passes each rank exactly one SIGTERM. The kernel kills the ranks when
 the launcher is killed. No torch is loaded here.
 
-For the launcher: `run_ranks`. For the ranks: `tie_to_launcher`, `reporting_failures`, `hand_back`.
+For the launcher: `run_ranks`. For the ranks: `tie_to_launcher`, `hand_back`, and `reporting_failures` of `failures.py`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-import pygsage.errors
+from pygsage.awaited import Awaited
 from pygsage.errors import EnvironmentLimitError, PygsageError, TrainingError
 from pygsage.launched import LAUNCHER, PIPE, PLACES, Inbox, Places, has_launcher, tell_launcher
-from pygsage.memory.disk import full_disk
 from pygsage.native.waiting import sleep_between_passes
-from pygsage.training.awaited import Awaited
+from pygsage.training.failures import error_of, silent_end
 
 STOPPED = 128 + signal.SIGTERM  # a rank that was asked to stop, and stopped in good order
 INTERRUPTED = 128 + signal.SIGINT
@@ -43,30 +41,12 @@ INTERRUPTED = 128 + signal.SIGINT
 _POLL_S = 0.05
 # One Ctrl-C or one `timeout` may come as two signals; only a later one means that somebody has lost patience.
 _SAME_REQUEST_S = 0.5
-_HINTS = {
-    signal.SIGKILL: "The kernel's out-of-memory killer does this: look at `dmesg`, and try fewer processes or a "
-    "smaller --batch-size.",
-    signal.SIGBUS: "A mapped file was cut short while it was read, or a disk or /dev/shm is full: look at `df`.",
-}
-
 _START_HINTS = {
     errno.EMFILE: "Raise the limit of open files: `ulimit -n 1024`.",
     errno.ENFILE: "The machine has no more open files to give: end other programs.",
     errno.EAGAIN: "Raise the limit of processes (`ulimit -u`), or use fewer with --procs.",
     errno.ENOMEM: "There is too little memory for so many processes: use fewer with --procs.",
 }
-
-
-class RankFailedError(TrainingError):
-    """A rank ended in a way that the user did not cause; its traceback is part of the message when there is one."""
-
-    def __init__(self, found: str, advice: str = "", rank: int = 0, trace: str = "") -> None:
-        super().__init__(found, advice)
-        self.rank = rank
-        self.trace = trace
-
-    def __str__(self) -> str:
-        return f"{super().__str__()}\n{self.trace}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -132,42 +112,6 @@ def tie_to_launcher() -> None:
     for name in (PIPE, PLACES):
         if name in os.environ:
             os.set_inheritable(int(os.environ[name]), False)  # not for programs that the rank starts
-
-
-@contextmanager
-def reporting_failures() -> Iterator[None]:
-    """Around a rank's work: an error is handed to the launcher, which tells it, and the rank ends without a word.
-
-    Where no launcher of ours listens (under torchrun) errors pass unchanged.
-
-    Raises:
-        SystemExit: with the error's exit status, 1 when it is not a `PygsageError`.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not record_failure(error):
-            raise
-        raise SystemExit(_status_of(full_disk(error) or error)) from None
-
-
-def record_failure(error: BaseException) -> bool:
-    """Sends the error to the launcher; False when there is none."""
-    if not has_launcher():
-        return False
-    error = full_disk(error) or error
-    ours = isinstance(error, PygsageError)
-    failure = {
-        "rank": int(os.environ["RANK"]),
-        "time": time.time(),
-        "kind": "peer" if getattr(error, "secondary", False) else "user" if ours else "internal",
-        "error": type(error).__name__,
-        "message": error.found if isinstance(error, PygsageError) else str(error),
-        "advice": error.advice if isinstance(error, PygsageError) else "",
-        "status": _status_of(error),
-        "trace": "".join(traceback.format_exception(error)),
-    }
-    return tell_launcher({"failure": failure})
 
 
 def tell_what_to_do_after(advice: str) -> None:
@@ -340,6 +284,9 @@ def _environment(
         variables[PLACES] = str(places.fd)
     variables.setdefault("OMP_NUM_THREADS", str(threads))
     sleep_between_passes(variables)
+    # torch notes the last 2,000 collectives for a look after a hang, 1.5 KB each: a rank would grow by 3 MiB in its
+    # first hundred epochs. The launcher says who is awaited.
+    variables.setdefault("TORCH_FR_BUFFER_SIZE", "0")
     # Of a peer that is lost each rank says so itself; torch's warnings show its C++ stack before that.
     variables.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # All ranks are on this machine: gloo need not look up the host's name, which containers often cannot resolve.
@@ -360,40 +307,11 @@ def _raise_first_failure(ranks: list[_Rank], stopped: bool) -> None:
         record = rank.failure()
         if record is not None:
             among = losses if record["kind"] == "peer" else causes
-            among.append((record["time"], rank.number, _error_of(record)))
+            among.append((record["time"], rank.number, error_of(record)))
         elif rank.failed() and not rank.killed_by_us and not (stopped and rank.status == -signal.SIGTERM):
-            causes.append((rank.alive_at, rank.number, _silent_end(rank, after)))
+            causes.append((rank.alive_at, rank.number, silent_end(rank.number, rank.status or 0, after)))
     if stopped:
         losses = []  # a rank that was stopped while it was still starting leaves its peers without one
     for among in (causes, losses):
         if among:
             raise min(among, key=lambda cause: cause[:2])[2]
-
-
-def _error_of(record: dict[str, Any]) -> PygsageError:
-    if record["kind"] == "user":
-        kind = getattr(pygsage.errors, record["error"], PygsageError)
-        error: PygsageError = kind(record["message"], record["advice"])
-        error.exit_status = record["status"]
-        return error
-    peer = record["kind"] == "peer"
-    found = record["message"] if peer else f"rank {record['rank']} failed: {record['error']}: {record['message']}"
-    return RankFailedError(found, record["advice"], record["rank"], record["trace"])
-
-
-def _silent_end(rank: _Rank, after: str) -> RankFailedError:
-    status = rank.status or 0
-    if status > 0:
-        found, advice = f"rank {rank.number} ended with status {status} and gave no reason.", "See its output above."
-        return RankFailedError(found, advice, rank.number)
-    try:
-        name = f" ({signal.Signals(-status).name})"
-    except ValueError:  # a real-time signal
-        name = ""
-    found = f"rank {rank.number} was killed by signal {-status}{name}."
-    hint = _HINTS.get(signal.Signals(-status), "") if name else ""
-    return RankFailedError(found, f"{hint} {after}".strip(), rank.number)
-
-
-def _status_of(error: BaseException) -> int:
-    return error.exit_status if isinstance(error, PygsageError) else 1

@@ -16,7 +16,8 @@ import torch
 
 from pygsage.config import TrainConfig
 from pygsage.data.storage import choose_storage
-from pygsage.distributed import World, cores_per_process
+from pygsage.devices import cores_per_process
+from pygsage.distributed import World
 from pygsage.errors import RunError, Stopped
 from pygsage.memory.machine import read_machine
 from pygsage.memory.peak import PeakMemory

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,12 @@ def rank(words):
     sys.exit(main(words))
 
 def launch(words):
+    os.makedirs({folder!r}, exist_ok=True)
+    os.chdir({folder!r})
     how = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork", max_restarts=1, rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0", run_id="job", monitor_interval=0.05, local_addr="127.0.0.1",
+        min_nodes={nodes}, max_nodes={nodes}, nproc_per_node=2 // {nodes}, start_method="fork", max_restarts=1,
+        rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:{port}", rdzv_configs={configs}, run_id="job",
+        monitor_interval=0.05, local_addr="127.0.0.1",
     )
     try:
         elastic_launch(how, rank)(words)
@@ -48,10 +53,14 @@ ONCE = '(os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")'
 def torchrun(start: Start, small: Path) -> Callable[..., Running]:
     """Starts a training of 15 steps on two ranks, of which each begins with `inject`."""
 
-    def run(*words: str | Path, inject: str = "") -> Running:
+    def run(*words: str | Path, inject: str = "", folder: str = ".", port: int = 0, first: bool = True) -> Running:
+        """Of one machine, or where a port is given of one of two, whose disk is a folder."""
         how = ["--batch-size", "20", "--run-dir", "run", "--quiet", "--checkpoint-every-s", "0"]
         env = {"GLOO_SOCKET_IFNAME": "lo"}
-        return start("train", small, *SMALL, *how, *words, inject=TORCHRUN.format(inject=inject), env=env)
+        configs = {"is_host": first, "timeout": 60} if port else {}
+        nodes = 2 if port else 1
+        code = TORCHRUN.format(inject=inject, folder=folder, nodes=nodes, port=port, configs=configs)
+        return start("train", small, *SMALL, *how, *words, inject=code, env=env)
 
     return run
 
@@ -87,3 +96,30 @@ def test_a_run_of_another_job_is_refused_each_time(torchrun: Callable[..., Runni
     assert again.ended() == 1
     assert again.err.count("'run' already holds a run. Type --resume to go on with it") == 2  # at first, and once again
     assert outcome(tmp_path / "run") == before
+
+
+def test_a_rank_that_is_killed_on_one_of_two_machines_costs_the_same(
+    torchrun: Callable[..., Running], tmp_path: Path, unbroken: Callable[[int], Any]
+) -> None:
+    """Each has a disk of its own: the checkpoints are rank 0's. The launcher of the other machine counts no restart."""
+    inject = """
+if RANK == 1 and not os.path.exists("killed"):
+    def kill(*_):
+        Path("killed").touch()
+        os.kill(os.getpid(), 9)
+    before("pygsage.training.loop:Trainer._step", 8, kill)
+def told(trainer, *_):
+    with open(f"began-{RANK}", "a") as file:
+        file.write(os.environ["TORCHELASTIC_RESTART_COUNT"] + f" {trainer.progress.total_steps} ")
+before("pygsage.training.loop:Trainer._train_epoch", 1, told)
+"""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    machines = [torchrun(inject=inject, folder=name, port=port, first=name == "one") for name in ("one", "two")]
+    for machine in machines:
+        machine.succeeded()
+    home, other = (tmp_path / ("one" if (tmp_path / "one" / f"began-{rank}").exists() else "two") for rank in (0, 1))
+    assert (home / "began-0").read_text() == "0 0 0 7 "  # what began again counts for the other machine only
+    assert (other / "began-1").read_text() == "0 0 1 7 "
+    assert outcome(home / "run") == unbroken(2)
+    assert not (other / "run" / "last.pt").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ import torch
 
 import pygsage
 from pygsage.cli.main import main
+from pygsage.config import TrainConfig
+from pygsage.data.storage import choose_storage
 from pygsage.errors import EnvironmentLimitError
+from pygsage.memory.machine import Machine, read_machine
+from pygsage.memory.peak import undroppable_bytes
+from pygsage.nn import inference
 from pygsage.training.checkpoint import load_checkpoint
 from pygsage.training.launch import dry_run, train
 from pygsage.training.run import BEST_KEYS
@@ -128,3 +134,44 @@ def test_hot_rows_in_ram_change_no_result(graph: str, tmp_path: Path, monkeypatc
         assert line["cache_hit_rate"] == line["cache_hits"] / (line["cache_hits"] + line["cache_misses"])
     plain = (tmp_path / "plain" / "metrics.jsonl").read_text()
     assert "cache" not in plain
+
+
+@pytest.mark.parametrize("source", ["file", "store"])
+def test_layers_of_an_inference_go_to_the_disk_when_the_estimate_says_that_they_do_not_fit(
+    source: str, graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No --storage is given: a --memory-limit that the layers exceed decides, and for `predict` what is free."""
+    wide: dict[str, Any] = {**OPTIONS, "hidden": 4096, "epochs": 1}
+    made: list[tuple[str, int, bool]] = []
+    real = inference._Arrays._mapped
+
+    def spied(arrays: Any, path: Path, width: int) -> torch.Tensor:
+        rows = real(arrays, path, width)
+        made.append((path.name, width, path.stat().st_size >= 4 * 120 * width))
+        return rows
+
+    monkeypatch.setattr(inference._Arrays, "_mapped", spied)
+    if source == "store":
+        assert main(["convert", graph, str(tmp_path / "store"), "--quiet"]) == 0
+        graph, wide["undirected"] = str(tmp_path / "store"), False
+    plenty = train(graph, run_dir=str(tmp_path / "plenty"), **wide)
+    assert made == []
+    told = choose_storage(TrainConfig().with_values({**wide, "dataset": graph}, "test"), 1).told
+    assert told is not None
+    assert told.memory.highest_phase() == "evaluate"
+    limit = 2 * told.memory.need_bytes - (4 << 20)  # half of which is less than it needs
+    scarce = train(graph, run_dir=str(tmp_path / "scarce"), memory_limit=f"{limit // 1024}KiB", **wide)
+    assert json.loads((tmp_path / "scarce" / "memory.json").read_text())["storage"] == "disk"
+    assert made == 2 * [("layer-0.npy", 4096, True), ("layer-1.npy", 3, True)]  # of validation and of test nodes
+    assert (scarce.val, scarce.test) == (plenty.val, plenty.test)
+    assert_same(tmp_path / "plenty", tmp_path / "scarce")
+    predicted = pygsage.predict(tmp_path / "plenty", "all")
+    assert len(made) == 4
+
+    def small_machine(**where: Any) -> Machine:  # what the process itself takes counts as available
+        return replace(read_machine(**where), memory_available_bytes=limit - undroppable_bytes())
+
+    monkeypatch.setattr("pygsage.data.storage.read_machine", small_machine)
+    np.testing.assert_array_equal(pygsage.predict(tmp_path / "scarce", "all"), predicted)
+    assert len(made) == 6
+    assert not list((tmp_path / "scarce").glob(".scratch*"))

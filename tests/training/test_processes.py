@@ -21,12 +21,14 @@ import pytest
 import pygsage
 from pygsage.errors import ConfigError, EnvironmentLimitError, PygsageError, TrainingError
 from pygsage.training import processes
-from pygsage.training.processes import Ended, RankFailedError, run_ranks
+from pygsage.training.failures import RankFailedError, reporting_failures
+from pygsage.training.processes import Ended, run_ranks
 
 HOME = str(Path(pygsage.__file__).parents[1])
 PREAMBLE = """
 import json, os, pathlib, signal, sys, time
-from pygsage.training.processes import hand_back, reporting_failures, tie_to_launcher
+from pygsage.training.failures import reporting_failures
+from pygsage.training.processes import hand_back, tie_to_launcher
 tie_to_launcher()
 rank = int(os.environ["RANK"])
 folder = pathlib.Path(os.environ.get("TEST_FOLDER", "."))
@@ -439,7 +441,7 @@ def test_ranks_and_their_workers_die_with_the_launcher(tmp_path: Path) -> None:
 
 def test_failures_pass_unchanged_where_no_launcher_of_ours_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYGSAGE_LAUNCHER_PID", raising=False)
-    with pytest.raises(KeyError), processes.reporting_failures():
+    with pytest.raises(KeyError), reporting_failures():
         raise KeyError("x")
     processes.hand_back({"nobody": "listens"})
     processes.tie_to_launcher()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 import pygsage
+from pygsage import awaited
+from pygsage.awaited import Awaited, ToldPlaces, saying_who_is_awaited
 from pygsage.launched import Place, Places
-from pygsage.training import awaited
-from pygsage.training.awaited import Awaited
 from pygsage.training.processes import run_ranks
 
 RANK = """
@@ -90,3 +91,70 @@ def test_a_rank_that_does_not_come_is_named_after_half_a_minute_and_then_seldom(
     with one.waiting(patient=True):  # rank 0 reads a large dataset
         assert said(3000.0) == said(3100.0) == ""
     places.close()
+
+
+class _Store:
+    """What torch's store can do, in this process."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.kept[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.kept[key].encode()
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.kept for key in keys)
+
+
+def test_ranks_of_torchrun_tell_each_other_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(pygsage.launched.LAUNCHER, raising=False)
+    store, places = _Store(), [Place(rank) for rank in range(3)]
+    told = [ToldPlaces(store, place, rank, 3) for rank, place in enumerate(places)]
+    watches = [Awaited(each, speaker=rank) for rank, each in enumerate(told)]
+    homes = {0: "a", 1: "b", 2: "b"}
+
+    def said(now: float) -> list[str]:
+        lines = []
+        for watch in watches:
+            watch.look({}, now, homes)
+            lines.append(capsys.readouterr().err)
+        return lines
+
+    assert [told[0].homes()[rank][0] for rank in range(3)] == [os.getpid()] * 3
+    nothing = ["", "", ""]
+    for place in places:
+        with place.waiting():
+            pass
+    assert said(0.0) == nothing
+    with places[1].waiting(), places[2].waiting():
+        assert said(100.0) == said(101.0) == said(130.9) == nothing
+        assert said(131.1) == ["", "note: ranks 1 (on b), 2 (on b) have waited 30 s for rank 0 (on a)\n", ""]
+        assert said(132.0) == nothing
+        with places[0].waiting():
+            assert said(133.0) == said(300.0) == nothing  # all have come
+
+
+def test_a_rank_that_waits_for_those_that_never_came_says_so() -> None:
+    come = threading.Event()
+
+    class Seen:
+        text = ""
+
+        def write(self, text: str) -> None:
+            Seen.text += text
+            come.set()
+
+        def flush(self) -> None:
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(awaited, "WAITED_S", 0.01)
+        patch.setattr(sys, "stderr", Seen())
+        with saying_who_is_awaited("rank 0 has waited {} for rank 1"):
+            assert come.wait(60)
+    assert Seen.text.startswith("note: rank 0 has waited 0 s for rank 1")
