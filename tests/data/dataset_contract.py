@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -332,6 +333,26 @@ class DatasetContract(ReadingContract):
         assert (made.calls, dataset[0].x.shape) == (2, (1, 1))
         made(tmp_path, **self.options())
         assert made.calls == 2
+
+    def test_c051_two_splits_of_one_root_are_not_taken_for_each_other(self, made: type[Any], tmp_path: Path) -> None:
+        """Train of 12 and then test of 1 with the same root: the second must not read the first."""
+
+        class Split(made):  # type: ignore[misc]
+            def __init__(self, root: Path, split: str, **options: Any) -> None:
+                self.split, self.folder = split, root / split
+                super().__init__(root, **options)
+
+            def graphs(self) -> Iterator[Data]:
+                for number, data in enumerate(super().graphs()):
+                    if self.split == "train" or number == 11:
+                        yield data
+
+        assert len(Split(tmp_path / "a", "train", **self.options())) == 12
+        with pytest.raises(DatasetError, match=r"with self.folder 'ROOT/train'; now it is 'ROOT/test'.*another root"):
+            Split(tmp_path / "a", "test", **self.options())
+        shutil.move(tmp_path / "a", tmp_path / "b")  # the same, elsewhere
+        assert len(Split(tmp_path / "b", "train", **self.options())) == 12
+        assert len(Split(tmp_path / "b", "test", force_reload=True, **self.options())) == 1
 
     def test_c024_a_filter_that_leaves_nothing(self, made: type[Any], tmp_path: Path) -> None:
         with pytest.raises(DatasetError, match=r"There are no graphs left; .*pre_filter"):

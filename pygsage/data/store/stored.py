@@ -17,12 +17,40 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch
 from torch_geometric.data.dataset import Dataset, files_exist
 
-from pygsage.data.files.fingerprint import check_options, describe_callable, describe_raw, read_options, write_options
+from pygsage.data.files.fingerprint import (
+    check_options,
+    describe_callable,
+    describe_raw,
+    describe_settings,
+    read_options,
+    write_options,
+)
 from pygsage.data.store.batching import can_batch, make_batch
 from pygsage.data.store.column_store import ColumnStore, is_store, warn_of
 from pygsage.data.store.intake import Missing
 from pygsage.data.store.writer import GraphWriter
 from pygsage.errors import DatasetError
+
+# What PyG and our classes keep in a dataset before it is made; the rest is of a subclass's own constructor.
+_NO_SETTINGS = frozenset(
+    [
+        "root",
+        "transform",
+        "pre_transform",
+        "pre_filter",
+        "log",
+        "force_reload",
+        "missing",
+        "data_class",
+        "backend",
+        "_indices",
+        "_data_list",
+        "_store",
+        "_db",
+        "_writer",
+        "_num_appended",
+    ]
+)
 
 
 class StoredGraphs(Dataset):
@@ -97,6 +125,7 @@ class StoredGraphs(Dataset):
             "pre_transform": describe_callable(self.pre_transform),
             "pre_filter": describe_callable(self.pre_filter),
             "raw": describe_raw(paths, before),
+            **describe_settings(vars(self), self.root, but=_NO_SETTINGS),
         }
 
     def _process(self) -> None:
