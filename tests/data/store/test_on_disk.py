@@ -99,9 +99,11 @@ def test_c017_missing_attributes_can_be_kept(backend: str, tmp_path: Path) -> No
         assert_same(found, expected)
     assert_same(dataset.batch([1]), Batch.from_data_list([graphs[1]]))
     assert_same(dataset.batch([2, 0]), Batch.from_data_list([graphs[2], graphs[0]]))
-    if backend == "columnar":
-        with pytest.raises(DatasetError, match="Graph 0 has no z, which others of its batch have"):
-            dataset.batch([0, 1])
+    for transform in (None, lambda data: data):
+        dataset.transform = transform
+        for order in ([0, 1], [1, 0]):
+            with pytest.raises(DatasetError, match="Graph 0 has no z, which others of its batch have"):
+                dataset.batch(order)
 
 
 def test_c066_spawned_and_forkserver_workers_read_every_backend(tmp_path: Path) -> None:
