@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import Subset
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Constant
@@ -191,6 +191,8 @@ class ReadingContract:
         assert_same(dataset[8:16][2:4][1], graphs[11])
         for batch in DataLoader(dataset[8:16], batch_size=8):
             assert_same_batch(batch, Batch.from_data_list(graphs[8:16]))
+        for batch in DataLoader(Subset(dataset[8:16], [5, 2]), batch_size=2):
+            assert_same_batch(batch, Batch.from_data_list([graphs[13], graphs[10]]))
         shuffled, perm = dataset.shuffle(return_perm=True)
         assert_same(shuffled[0], graphs[int(perm[0])])
 
@@ -200,6 +202,9 @@ class ReadingContract:
         assert_same(dataset[1], expected[1])
         assert_same(dataset.__getitems__([1])[0], expected[1])
         assert_same(dataset[1:2][0], expected[1])
+        assert_same(Subset(dataset, [3, 1])[1], expected[1])
+        if hasattr(dataset, "multi_get"):
+            assert_same(dataset[1:].multi_get([2, 0])[1], expected[1])
         for loader in (DataLoader(dataset[:4], batch_size=4), dataset[:4].loader(4)):
             for batch in loader:
                 assert_same_batch(batch, Batch.from_data_list(expected))
@@ -333,26 +338,6 @@ class DatasetContract(ReadingContract):
         assert (made.calls, dataset[0].x.shape) == (2, (1, 1))
         made(tmp_path, **self.options())
         assert made.calls == 2
-
-    def test_c051_two_splits_of_one_root_are_not_taken_for_each_other(self, made: type[Any], tmp_path: Path) -> None:
-        """Train of 12 and then test of 1 with the same root: the second must not read the first."""
-
-        class Split(made):  # type: ignore[misc]
-            def __init__(self, root: Path, split: str, **options: Any) -> None:
-                self.split, self.folder = split, root / split
-                super().__init__(root, **options)
-
-            def graphs(self) -> Iterator[Data]:
-                for number, data in enumerate(super().graphs()):
-                    if self.split == "train" or number == 11:
-                        yield data
-
-        assert len(Split(tmp_path / "a", "train", **self.options())) == 12
-        with pytest.raises(DatasetError, match=r"with self.folder 'ROOT/train'; now it is 'ROOT/test'.*another root"):
-            Split(tmp_path / "a", "test", **self.options())
-        shutil.move(tmp_path / "a", tmp_path / "b")  # the same, elsewhere
-        assert len(Split(tmp_path / "b", "train", **self.options())) == 12
-        assert len(Split(tmp_path / "b", "test", force_reload=True, **self.options())) == 1
 
     def test_c024_a_filter_that_leaves_nothing(self, made: type[Any], tmp_path: Path) -> None:
         with pytest.raises(DatasetError, match=r"There are no graphs left; .*pre_filter"):

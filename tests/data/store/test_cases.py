@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import weakref
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -202,6 +203,29 @@ def test_c029_several_labels_of_a_graph_need_an_axis_for_it(sizes: tuple[int, ..
     assert OnDiskGraphs(tmp_path / "columnar").batch([0, 1]).y.shape == (2, 4)
 
 
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_c051_two_splits_of_one_root_are_not_taken_for_each_other(backend: str | None, tmp_path: Path) -> None:
+    """Train of 3 and then test of 1 with the same root: the second must not read the first."""
+    kind: type[Any] = OnDiskGraphs if backend else InMemoryGraphs
+    options = {"backend": backend} if backend else {}
+
+    class Split(kind):  # type: ignore[misc, valid-type]
+        def __init__(self, root: Path, split: str, **more: Any) -> None:
+            self.split, self.folder, self.ratio = split, root / split, 0.5
+            super().__init__(root, **options, **more)
+
+        def graphs(self) -> Iterator[Data]:
+            for number in range({"train": 3, "test": 1}[self.split]):
+                yield Data(x=torch.full((1, 1), float(number)))
+
+    assert len(Split(tmp_path / "a", "train")) == 3
+    with pytest.raises(DatasetError, match=r"with self.folder 'ROOT/train'; now it is 'ROOT/test'.*another root"):
+        Split(tmp_path / "a", "test")
+    shutil.move(tmp_path / "a", tmp_path / "b")  # the same, elsewhere
+    assert len(Split(tmp_path / "b", "train")) == 3
+    assert len(Split(tmp_path / "b", "test", force_reload=True)) == 1
+
+
 @pytest.mark.parametrize("num_before", [1, 3])
 def test_c055_narrow_ids_are_widened_and_wide_ones_never_cut(num_before: int, tmp_path: Path) -> None:
     wide = [Data(x=ones, edge_index=torch.tensor([[0, 1], [1, 2]])) for _ in range(num_before)]
@@ -298,3 +322,20 @@ def test_c069_opening_a_database_on_a_network_file_system_warns(
     with pytest.warns(UserWarning, match=r"network file system \(nfs\).*copy the folder to a local disk"):
         assert_same(dataset[0], graph())
     assert_same(dataset[1], graph())  # once is enough: a warning here is an error
+
+
+def bytes_read() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_c045_opening_and_one_graph_read_no_more_of_a_larger_store(backend: str, tmp_path: Path) -> None:
+    costs = []
+    for num in (20, 3000):
+        folder = tmp_path / f"{num}"
+        to_on_disk_dataset([Data(x=torch.ones(i % 2 + 1, 8)) for i in range(num)], folder, backend)
+        before = bytes_read()
+        dataset = OnDiskGraphs(folder)
+        assert len(dataset[num - 1].x) == 2
+        costs.append(bytes_read() - before)
+    assert costs[1] < costs[0] + (64 << 10) < (tmp_path / "3000").stat().st_size + (256 << 10)

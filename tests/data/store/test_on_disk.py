@@ -43,6 +43,11 @@ class OnDiskContract(DatasetContract):
         for database in (dataset, dataset.db):
             with pytest.raises(IndexError):
                 database.multi_get([0, 1, len(graphs)])
+            with pytest.raises(IndexError):
+                database.multi_get([0, -len(graphs) - 1])
+        assert_same(dataset.multi_get([-1])[0], graphs[-1])
+        with pytest.raises(IndexError):
+            dataset.db.multi_get([-1])  # graphs by their number: there is none before the first
 
     def test_a_store_is_written_once(self, dataset: Any) -> None:
         with pytest.raises(DatasetError, match="complete, and read only"):
