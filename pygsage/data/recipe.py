@@ -47,6 +47,13 @@ class Recipe:
 
     name: str = ""
     num_graphs: int | None = None
+    made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Recipe:
+        """Remembers what the recipe is made with: a store of one split must not be taken for that of another."""
+        recipe = super().__new__(cls)
+        recipe.made_with = (args, kwargs)
+        return recipe
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root) if root is not None else Path(type(self).graphs.__code__.co_filename).parent

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import Subset
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Constant
@@ -190,6 +191,8 @@ class ReadingContract:
         assert_same(dataset[8:16][2:4][1], graphs[11])
         for batch in DataLoader(dataset[8:16], batch_size=8):
             assert_same_batch(batch, Batch.from_data_list(graphs[8:16]))
+        for batch in DataLoader(Subset(dataset[8:16], [5, 2]), batch_size=2):
+            assert_same_batch(batch, Batch.from_data_list([graphs[13], graphs[10]]))
         shuffled, perm = dataset.shuffle(return_perm=True)
         assert_same(shuffled[0], graphs[int(perm[0])])
 
@@ -199,6 +202,9 @@ class ReadingContract:
         assert_same(dataset[1], expected[1])
         assert_same(dataset.__getitems__([1])[0], expected[1])
         assert_same(dataset[1:2][0], expected[1])
+        assert_same(Subset(dataset, [3, 1])[1], expected[1])
+        if hasattr(dataset, "multi_get"):
+            assert_same(dataset[1:].multi_get([2, 0])[1], expected[1])
         for loader in (DataLoader(dataset[:4], batch_size=4), dataset[:4].loader(4)):
             for batch in loader:
                 assert_same_batch(batch, Batch.from_data_list(expected))

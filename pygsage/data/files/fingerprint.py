@@ -6,7 +6,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,42 @@ def describe_callable(function: Callable[..., Any] | None) -> str:
     else:
         told = f"{type(function).__module__}.{type(function).__qualname__} {function!r}"
     return re.sub(r" at 0x[0-9a-fA-F]+", "", told).strip()
+
+
+def describe_settings(held: Mapping[str, Any], root: str | Path | None, but: Collection[str] = ()) -> dict[str, str]:
+    """The plain values among what a user's class was made with, such as the split it is of, as `self.NAME` and a text.
+
+    Args:
+        root: A folder that may move: where a value is a path below it, only the rest counts.
+        but: Names that are no settings.
+    """
+    folder = None if root is None else str(root)
+    return {
+        f"self.{name}": repr(_moved(value, folder))
+        for name, value in held.items()
+        if name not in but and _is_plain(value)
+    }
+
+
+def _moved(value: Any, folder: str | None) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _moved(each, folder) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_moved(each, folder) for each in value]
+    if not isinstance(value, (str, Path)):
+        return value
+    text = str(value)
+    if folder and (text == folder or text.startswith(folder + os.sep)):
+        return "ROOT" + text.removeprefix(folder)
+    return text
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    if isinstance(value, (list, tuple)):  # a set has no order that is the same in each process
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, Path))
 
 
 def describe_raw(paths: Iterable[str], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -80,12 +116,11 @@ def check_options(folder: str | Path, told: Mapping[str, Any] | None, options: M
     advice = "Pass force_reload=True to process it again, or use another root."
     if told is None:
         raise DatasetError(f"{folder} holds processed files, and nothing says what they were made from.", advice)
-    for name in sorted(options.keys() - {"raw"}):
-        if told.get(name) != options[name]:
-            raise DatasetError(
-                f"{folder} was processed with {name} {told.get(name)}; now it is {options[name]}.", advice
-            )
+    for name in sorted((options.keys() | told.keys()) - {"raw"}):
+        before, now = (held.get(name, "not set") for held in (told, options))
+        if before != now:
+            raise DatasetError(f"{folder} was processed with {name} {before}; now it is {now}.", advice)
     for name, file in options["raw"].items():
-        before = told.get("raw", {}).get(name, {})
-        if (before.get("bytes"), before.get("crc32")) != (file["bytes"], file["crc32"]):
+        known = told.get("raw", {}).get(name, {})
+        if (known.get("bytes"), known.get("crc32")) != (file["bytes"], file["crc32"]):
             raise DatasetError(f"{folder} was processed from another raw file {name} than there is now.", advice)

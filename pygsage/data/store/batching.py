@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
 from pygsage.data.store.column_store import ColumnStore
-from pygsage.data.store.joining import JoinedGraphs, holds_ids
+from pygsage.data.store.joining import JoinedGraphs, holds_ids, lacks
 from pygsage.data.store.schema import Column
 
 
@@ -65,6 +66,37 @@ def make_batch(store: ColumnStore, ids: Sequence[int] | np.ndarray, data_class: 
             storage.batch = torch.from_numpy(np.repeat(np.arange(len(joined)), joined.num_nodes(count.group)))
             storage.ptr = torch.from_numpy(joined.node_pointer(count.group).copy())
     return batch
+
+
+def join_graphs(graphs: list[Any], numbers: Sequence[int] | np.ndarray) -> Any:
+    """`Batch.from_data_list`, which by itself keeps of all graphs only what the first one has.
+
+    Node and edge types that some of the graphs lack are empty there, as in `make_batch`.
+
+    Args:
+        numbers: What the graphs are called in errors.
+
+    Raises:
+        DatasetError: when a graph lacks an attribute that others have.
+    """
+    held = [{store._key: set(store.keys()) for store in graph.stores} for graph in graphs]
+    if any(each != held[0] for each in held):
+        stores = {(store._key, key): store for graph in graphs for store in graph.stores for key in store}
+        graphs = [_completed(*each, stores) for each in zip(graphs, held, numbers, strict=True)]
+    return Batch.from_data_list(graphs)
+
+
+def _completed(graph: Any, held: dict[Any, set[str]], number: int, stores: dict[tuple[Any, str], Any]) -> Any:
+    completed = copy.copy(graph)
+    for (group, key), example in stores.items():
+        if key in held.get(group, ()):
+            continue
+        value = example[key]
+        dim = graph.__cat_dim__(key, value, example) if isinstance(value, Tensor) and value.dim() else None
+        if group is None or held.get(group) or not (key == "num_nodes" or isinstance(dim, int)):
+            raise lacks(number, key if group is None else f"{group!r}.{key}")
+        completed[group][key] = 0 if key == "num_nodes" else value.narrow(dim, 0, 0)
+    return completed
 
 
 def _add(joined: JoinedGraphs, column: Column, batch: Any, no_shift: Tensor) -> None:

@@ -92,10 +92,7 @@ class JoinedGraphs:
             return None
         if column.group is None or not self._is_absent(column.group, self.ids[~present]):
             lacking = int(self.ids[~present][0])
-            raise DatasetError(
-                f"Graph {lacking} has no {column.label}, which others of its batch have; expected all or none.",
-                f"Put such graphs in batches of their own, or set {column.label} in every graph.",
-            )
+            raise lacks(lacking, column.label)
         return self.ids[present] if column.cat_dim is None and column.key != "num_nodes" else self.ids
 
     def values(self, column: Column, ids: np.ndarray) -> Tensor | list[str]:
@@ -159,3 +156,11 @@ def holds_ids(column: Column) -> bool:
     if isinstance(column.group, tuple):
         return "index" in column.key
     return column.group is None and ("index" in column.key or column.key == "face")
+
+
+def lacks(number: int, label: str) -> DatasetError:
+    """The error of a batch whose graphs do not have the same attributes."""
+    return DatasetError(
+        f"Graph {number} has no {label}, which others of its batch have; expected all or none.",
+        f"Put such graphs in batches of their own, or set {label} in every graph.",
+    )

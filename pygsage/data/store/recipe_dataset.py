@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from pygsage.data.files.fingerprint import describe_settings
 from pygsage.data.foreign import fixed_seed
 from pygsage.data.recipe import Recipe
 from pygsage.data.store.column_store import ColumnStore, is_store
@@ -99,7 +100,10 @@ class _Made(OnDiskGraphs):
             text = inspect.getsource(kind)
         except (OSError, TypeError):
             text = ""
-        return {**super()._options(), "recipe": f"{kind.__qualname__} {zlib.crc32(text.encode()):08x}"}
+        args, kwargs = self._recipe.made_with
+        made_with = inspect.signature(kind).bind_partial(*args, **kwargs).arguments
+        settings = describe_settings(made_with, self._recipe.root, but={"root"})
+        return {**super()._options(), **settings, "recipe": f"{kind.__qualname__} {zlib.crc32(text.encode()):08x}"}
 
 
 def _store_path(folder: Path) -> Path:

@@ -14,15 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from torch_geometric.data import Batch
 from torch_geometric.data.dataset import Dataset, files_exist
 
-from pygsage.data.files.fingerprint import check_options, describe_callable, describe_raw, read_options, write_options
-from pygsage.data.store.batching import can_batch, make_batch
+from pygsage.data.files.fingerprint import (
+    check_options,
+    describe_callable,
+    describe_raw,
+    describe_settings,
+    read_options,
+    write_options,
+)
+from pygsage.data.store.batching import can_batch, join_graphs, make_batch
 from pygsage.data.store.column_store import ColumnStore, is_store, warn_of
 from pygsage.data.store.intake import Missing
 from pygsage.data.store.writer import GraphWriter
 from pygsage.errors import DatasetError
+
+# What PyG and our classes keep in a dataset before it is made; the rest is of a subclass's own constructor.
+_NO_SETTINGS = {
+    *("root", "transform", "pre_transform", "pre_filter", "log", "force_reload", "missing", "data_class", "backend"),
+    *("_indices", "_data_list", "_store", "_db", "_writer", "_num_appended"),
+}
 
 
 class StoredGraphs(Dataset):
@@ -97,6 +109,7 @@ class StoredGraphs(Dataset):
             "pre_transform": describe_callable(self.pre_transform),
             "pre_filter": describe_callable(self.pre_filter),
             "raw": describe_raw(paths, before),
+            **describe_settings(vars(self), self.root, but=_NO_SETTINGS),
         }
 
     def _process(self) -> None:
@@ -142,17 +155,20 @@ class StoredGraphs(Dataset):
     def batch(self, positions: Sequence[int] | Tensor | np.ndarray | slice) -> Any:
         """One `Batch` of the graphs at some positions, as `Batch.from_data_list` makes it of `self[i]`.
 
+        Node and edge types that some of them lack are empty there; PyG's own keeps only those of the first graph.
+
         Without a transform it is made straight from the columns, with no object a graph: some ten times as fast.
 
         Raises:
             IndexError: when there is no such graph.
+            DatasetError: when some of them have an attribute that others lack.
         """
         if isinstance(positions, slice):
             positions = range(*positions.indices(len(self)))
         store = self._columns
         if self.transform is not None or store is None or not can_batch(store, self.data_class):
             positions = positions.tolist() if isinstance(positions, (Tensor, np.ndarray)) else positions
-            return Batch.from_data_list(self.__getitems__(positions))
+            return join_graphs(self.__getitems__(positions), self.ids_at(positions))
         return make_batch(store, self.ids_at(positions), self.data_class)
 
     def ids_at(self, positions: Sequence[int] | Tensor | np.ndarray) -> np.ndarray:

@@ -113,14 +113,18 @@ def test_the_heterogeneous_acm(tmp_path: Path) -> None:
     ]
 
 
-def test_c050_c051_a_target_is_asked_for_and_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["columnar", "sqlite"])
+def test_c050_c051_a_target_is_asked_for_and_kept(backend: str, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="root"):
         to_on_disk_dataset(molecules())  # type: ignore[call-arg]
-    to_on_disk_dataset(molecules()[:2], tmp_path / "store")
-    with pytest.raises(DatasetError, match="exists already"):
-        to_on_disk_dataset(molecules()[:4], tmp_path / "store")
-    assert len(OnDiskGraphs(tmp_path / "store")) == 2
-    to_on_disk_dataset(molecules()[:4], tmp_path / "store", overwrite=True)
+    to_on_disk_dataset(molecules()[:2], tmp_path / "store", backend)
+    for other in (backend, "columnar", "sqlite"):
+        with pytest.raises(DatasetError, match="exists already"):
+            to_on_disk_dataset(molecules()[:4], tmp_path / "store", other)
+        with pytest.raises(DatasetError, match="exists already"):
+            to_on_disk_dataset(molecules()[:4], tmp_path / "store", other, resume=True)
+    check(tmp_path / "store", molecules()[:2])
+    to_on_disk_dataset(molecules()[:4], tmp_path / "store", backend, overwrite=True)
     check(tmp_path / "store", molecules()[:4])
 
 

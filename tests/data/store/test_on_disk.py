@@ -43,6 +43,11 @@ class OnDiskContract(DatasetContract):
         for database in (dataset, dataset.db):
             with pytest.raises(IndexError):
                 database.multi_get([0, 1, len(graphs)])
+            with pytest.raises(IndexError):
+                database.multi_get([0, -len(graphs) - 1])
+        assert_same(dataset.multi_get([-1])[0], graphs[-1])
+        with pytest.raises(IndexError):
+            dataset.db.multi_get([-1])  # graphs by their number: there is none before the first
 
     def test_a_store_is_written_once(self, dataset: Any) -> None:
         with pytest.raises(DatasetError, match="complete, and read only"):
@@ -99,9 +104,11 @@ def test_c017_missing_attributes_can_be_kept(backend: str, tmp_path: Path) -> No
         assert_same(found, expected)
     assert_same(dataset.batch([1]), Batch.from_data_list([graphs[1]]))
     assert_same(dataset.batch([2, 0]), Batch.from_data_list([graphs[2], graphs[0]]))
-    if backend == "columnar":
-        with pytest.raises(DatasetError, match="Graph 0 has no z, which others of its batch have"):
-            dataset.batch([0, 1])
+    for transform in (None, lambda data: data):
+        dataset.transform = transform
+        for order in ([0, 1], [1, 0]):
+            with pytest.raises(DatasetError, match="Graph 0 has no z, which others of its batch have"):
+                dataset.batch(order)
 
 
 def test_c066_spawned_and_forkserver_workers_read_every_backend(tmp_path: Path) -> None:

@@ -76,3 +76,23 @@ def test_other_options_or_another_recipe_are_refused(tmp_path: Path) -> None:
         open_dataset(Chains(tmp_path), memory_limit="much")
     with pytest.raises(DatasetError, match="is no folder of a store"):
         open_dataset(tmp_path)
+
+
+def test_c051_two_splits_of_one_recipe_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    class Split(Chains):
+        num_graphs = None
+
+        def __init__(self, root: Path, split: str = "train") -> None:
+            super().__init__(root)
+            self.split = split
+
+        def graphs(self) -> Iterator[Data]:
+            for data in super().graphs():
+                if self.split == "train" or int(data.y) == 20:
+                    yield data
+
+    assert len(open_dataset(Split(tmp_path), log=False)) == 20
+    with pytest.raises(DatasetError, match=r"was processed with self.split not set; now it is 'test'.*another root"):
+        open_dataset(Split(tmp_path, "test"), log=False)
+    assert len(open_dataset(Split(tmp_path, split="test"), root=tmp_path / "test", log=False)) == 1
+    assert len(open_dataset(Split(tmp_path), log=False)) == 20
