@@ -122,6 +122,11 @@ class DatasetShape:
         """All tensors as stored, each once."""
         return self.x_bytes + self.edge_index_bytes + self.y_bytes + self.edge_attr_bytes
 
+    @property
+    def labels_are_read(self) -> bool:
+        """Whether labels are held in RAM as stored while the graph is built on disk: not those of files of arrays."""
+        return self.made in ("pyg", "read") or self.name.startswith("ogb")
+
     def with_outputs(self, num_classes: int) -> DatasetShape:
         """The same with another width of a model's output."""
         return replace(self, num_classes=num_classes)
