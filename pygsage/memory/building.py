@@ -31,7 +31,7 @@ def on_disk_rows(shape: DatasetShape, num_edges: int, training: Training, build_
     labels = (held - held_x - held_edges or shape.y_bytes) + shape.other_bytes if shape.labels_are_read else 0
     parts = {"x": shape.x_bytes, "edge_index": shape.edge_index_bytes}
     packed = 0 if held else sum(size for key, size in parts.items() if key not in shape.mapped)
-    each = _bytes_of_a_check(shape.x_dtype)
+    each = 1 if shape.x_dtype in ("float32", "float16") else 5  # is it finite, and the float32 that it becomes
     step, size, formula = highest_step(shape, training, build_bytes)
     mapped = told if held else "mapped, or unpacked to a file"
     rows = [
@@ -54,11 +54,6 @@ def on_disk_rows(shape: DatasetShape, num_edges: int, training: Training, build_
     ]  # fmt: skip
     told = "mapped from its folder"
     return rows + [Row(phase, "shared", "the graph", 0, told, kind="held") for phase in ("train", "evaluate")]
-
-
-def _bytes_of_a_check(dtype: str) -> int:
-    """A value while it is looked at: its size without the sign, three answers, the one of the piece before; a copy."""
-    return {"float32": 4, "float16": 2}.get(dtype, 4 + 4) + 4
 
 
 def highest_step(shape: DatasetShape, training: Training, build_bytes: int) -> tuple[str, int, str]:

@@ -221,7 +221,7 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool,
     x_held = 0 if x_mapped else x_ours
     edges = 0 if edges_mapped and e2 == e else 16 * e2
     stored = 0 if "edge_index" in shape.mapped else shape.edge_index_bytes
-    scratch = 7 * min(SCRATCH_VALUES, n * f)
+    scratch = min(SCRATCH_VALUES, n * f)
     others = shape.y_bytes + shape.other_bytes
     x_stored, item = 0 if "x" in shape.mapped else x, ITEM_BYTES[shape.x_dtype]
     x_new, told = x_ours if converted else 0, f"4 x {n:,} nodes x {f:,}"
@@ -231,7 +231,7 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool,
         Row("read", "shared", "features as float32", x_new, f"{told} ({shape.x_dtype} is converted)"),
         Row("read", "shared", "edges as stored", stored, f"2 x {e:,} x {ITEM_BYTES[shape.index_dtype]}"),
         Row("read", "shared", "labels and masks", others, "as stored"),
-        Row("read", "rank", "checks", scratch, "7 x up to 4M values at once"),
+        Row("read", "rank", "checks", scratch, "up to 4M values at once"),
         Row("process", "shared", "features, float32", x_held, told),
         Row("process", "shared", "labels, masks, splits", kept, "as stored, and (8 + 8 + 1) x nodes"),
     ]
