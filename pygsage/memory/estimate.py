@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pygsage.memory.building import SCRATCH_VALUES, columns_rows, on_disk_rows
 from pygsage.memory.evaluation import evaluate_nodes
-from pygsage.memory.graphs import WRITER_BYTES, evaluate_graphs, many_ours, train_graphs
+from pygsage.memory.graphs import evaluate_graphs, many_ours, train_graphs
 from pygsage.memory.headers import ITEM_BYTES
 from pygsage.memory.rows import PHASES, Row
 from pygsage.memory.shapes import DatasetShape
@@ -25,11 +26,8 @@ CUDA_BYTES = (
 DISTRIBUTED_BYTES = 8 << 20  # gloo and its threads
 LAUNCHER_BYTES = 300 << 20  # the process that starts several ranks and waits; not a rank
 GRAPH_OBJECT_BYTES = 2_200  # of Python and tensor objects a `Data` with three tensors, PyG 2.8.1
-SCRATCH_VALUES = 1 << 22  # data/one_graph/checks.py: values that are checked at once
 LIBRARY_BYTES = 16 << 20  # what is left after the first steps besides: MKL's packed matrices, threads
 BUILD_BYTES = 256 << 20  # RAM for sorting the edges of one graph that is built on disk
-BLOCK_BYTES = 40 << 20  # data/one_graph/external.py: a block of edges while it is dealt out
-EDGE_BYTES_TO_SORT = (36, 64)  # data/one_graph/external.py: RAM an edge; with --undirected
 LOADER_BYTES_PER_EDGE = 16  # a stock NeighborLoader's own CSC
 
 
@@ -196,7 +194,7 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool,
     if shape.made == "folder" and not (training.undirected or training.self_loops):
         return _one_mapped(shape)
     if way == "disk":
-        return _one_on_disk(shape, training, build_bytes)
+        return on_disk_rows(shape, edges_in_use(shape, training), training, build_bytes)
     n, f, e, e2 = shape.num_nodes, shape.num_features, shape.num_edges, edges_in_use(shape, training)
     x, x_ours = shape.x_bytes, 4 * n * f
     index = 4 if n < 2**31 else 8
@@ -223,7 +221,7 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool,
     x_held = 0 if x_mapped else x_ours
     edges = 0 if edges_mapped and e2 == e else 16 * e2
     stored = 0 if "edge_index" in shape.mapped else shape.edge_index_bytes
-    scratch = 7 * min(SCRATCH_VALUES, n * f)
+    scratch = min(SCRATCH_VALUES, n * f)
     others = shape.y_bytes + shape.other_bytes
     x_stored, item = 0 if "x" in shape.mapped else x, ITEM_BYTES[shape.x_dtype]
     x_new, told = x_ours if converted else 0, f"4 x {n:,} nodes x {f:,}"
@@ -233,14 +231,14 @@ def _one_ours(shape: DatasetShape, training: Training, way: Way, compiled: bool,
         Row("read", "shared", "features as float32", x_new, f"{told} ({shape.x_dtype} is converted)"),
         Row("read", "shared", "edges as stored", stored, f"2 x {e:,} x {ITEM_BYTES[shape.index_dtype]}"),
         Row("read", "shared", "labels and masks", others, "as stored"),
-        Row("read", "rank", "checks", scratch, "7 x up to 4M values at once"),
+        Row("read", "rank", "checks", scratch, "up to 4M values at once"),
         Row("process", "shared", "features, float32", x_held, told),
         Row("process", "shared", "labels, masks, splits", kept, "as stored, and (8 + 8 + 1) x nodes"),
     ]
     if shape.made == "digits":
         table = 8 * n * n
         rows.append(Row("read", "rank", "table of distances", 3 * table, "3 x 8 x nodes x nodes"))
-    rows += _columns_rows(shape)
+    rows += columns_rows(shape)
     factor = csc_factor(n, e2, compiled=compiled)
     csc = _csc_bytes(n, e2, compiled) - 16 * e2 + edges
     adding = (16 + 40 + (24 if training.undirected else 0)) * e if training.undirected or training.self_loops else 0
@@ -269,55 +267,6 @@ def _one_mapped(shape: DatasetShape) -> list[Row]:
     """A graph of ours is mapped as it is: pages of the files come and go with the page cache."""
     told = "mapped from its folder"
     return [Row(phase, "shared", "the graph", 0, told, kind="held") for phase in ("read", "train", "evaluate")]
-
-
-def _one_on_disk(shape: DatasetShape, training: Training, build_bytes: int) -> list[Row]:
-    """Built file by file, as data/one_graph/build.py does, and mapped."""
-    n, f, e, e2 = shape.num_nodes, shape.num_features, shape.num_edges, edges_in_use(shape, training)
-    index = 4 if n < 2**31 else 8
-    y_ours = (8 if shape.y_columns == 1 else 4) * n * shape.y_columns
-    others = shape.y_bytes + shape.other_bytes
-    x_item = 2 if shape.x_dtype == "float16" else 4
-    dealt = (2 if training.undirected else 1) * e
-    each = EDGE_BYTES_TO_SORT[1 if training.undirected else 0]
-    sorting = max(min(build_bytes, each * dealt + 16 * n), min(BLOCK_BYTES, 96 * e) + 16 * n)
-    checked = 5 if shape.x_dtype == "float32" else 9
-    told = "read into RAM by other code"
-    held = shape.payload_bytes if shape.made in ("pyg", "read") else 0
-    held_x, held_edges = (shape.x_bytes, held - shape.x_bytes) if held else (0, 0)
-    parts = {"x": shape.x_bytes, "edge_index": shape.edge_index_bytes}
-    packed = 0 if held else sum(size for key, size in parts.items() if key not in shape.mapped)
-    rows = [
-        Row("read", "shared", "features as stored", held_x, told if held else "mapped, or unpacked to a file"),
-        Row("read", "shared", "edges as stored", held_edges, told if held else "mapped, or unpacked to a file"),
-        Row("read", "shared", "labels and masks", others + y_ours + 25 * n, "as stored, and (y + 25) x nodes"),
-        Row("read", "rank", "checks, and rows on their way", checked * min(SCRATCH_VALUES, n * f), "4M values"),
-        Row("process", "shared", "features and edges", held, told),
-        Row("process", "shared", "labels, masks, splits", others + 8 * n, "as stored, and 8 x nodes"),
-        Row("process", "rank", "edges while they are sorted", sorting, f"{each} x edges + 16 x nodes, or the budget"),
-        Row("process", "disk", "edges while they are sorted", 16 * dealt, f"16 x {dealt:,} edges"),
-        Row("process", "disk", "arrays that are unpacked", packed, "as stored"),
-        Row("save", "disk", "features", x_item * n * f, f"{x_item} x {n:,} nodes x {f:,}", kind="held"),
-        Row(
-            "save", "disk", "edges by destination (CSC)", 8 * (n + 1) + (index + 8) * e2,
-            f"8 x nodes + {index + 8} x {e2:,} edges", kind="held",
-        ),
-        Row("save", "disk", "labels and splits", y_ours + 8 * n, "y and 8 x nodes", kind="held"),
-        *_columns_rows(shape),
-    ]  # fmt: skip
-    told = "mapped from its folder"
-    return rows + [Row(phase, "shared", "the graph", 0, told, kind="held") for phase in ("train", "evaluate")]
-
-
-def _columns_rows(shape: DatasetShape) -> list[Row]:
-    """Of graphs that are joined: they are written to a store first, one by one."""
-    if shape.made != "joined":
-        return []
-    told = "12 MiB + 4 x the largest graph"
-    return [
-        Row("read", "rank", "graphs that wait to be written", WRITER_BYTES + 4 * shape.largest_bytes, told),
-        Row("save", "disk", "the graphs' columns", shape.payload_bytes, "each array once, as stored", kind="held"),
-    ]
 
 
 def _one_pyg(shape: DatasetShape) -> list[Row]:

@@ -25,7 +25,7 @@ def evaluate_nodes(
 def _score_rows(shape: DatasetShape, training: Training, *, on_disk: bool) -> list[Row]:
     """What scoring the whole outputs takes: training/metrics.py takes 65,536 rows at once, as float64."""
     n, c = shape.num_nodes, shape.num_classes
-    nodes = -(-(n - min(n, shape.train_size)) // training.num_ranks)
+    nodes = -(-shape.scored_size // training.num_ranks)
     at_once = min(nodes, SCORED_ROWS)
     place = "disk" if on_disk or training.num_ranks > 1 else "rank"
     return [

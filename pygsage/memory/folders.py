@@ -66,7 +66,7 @@ def _from_arrays(name: str, path: Path, arrays: dict[str, Header], size: int, so
     if num_edges <= MOST_EDGES_COUNTED and edges.offset is not None and edges.dtype in INTEGER_CODES:
         ids = read_ints(path, edges, 2 * num_edges)
         degrees = degrees_of_edges(ids[:num_edges], ids[num_edges:], x.shape[0], f"all {num_edges:,} edges")
-    train = arrays.get("train_mask") or arrays.get("train_idx")
+    scored = [_num_in_split(path, arrays, name) for name in ("val", "test")]
     return DatasetShape(
         name=name,
         source=source,
@@ -78,19 +78,23 @@ def _from_arrays(name: str, path: Path, arrays: dict[str, Header], size: int, so
         index_dtype=edges.dtype,
         y_dtype=y.dtype if y is not None else "int64",
         y_columns=columns,
-        num_train=_num_train(path, train),
+        num_train=_num_in_split(path, arrays, "train") or None,
+        num_scored=None if None in scored else max(n for n in scored if n is not None),
         other_bytes=sum(arrays[key].num_bytes for key in _MASKS if key in arrays),
         file_bytes=size,
         degrees=degrees,
     )
 
 
-def _num_train(path: Path, train: Header | None) -> int | None:
-    if train is None or len(train.shape) != 1 or train.shape[0] > 50_000_000:
+def _num_in_split(path: Path, arrays: dict[str, Header], name: str) -> int | None:
+    """How many nodes a split of the file has; None where it has none such, or that is not known without all of it."""
+    listed = arrays.get(f"{name}_mask") or arrays.get(f"{name}_idx")
+    if listed is None or len(listed.shape) != 1 or listed.shape[0] > 50_000_000:
         return None
-    if train.dtype != "bool":
-        return train.shape[0]
-    return read_ints(path, train, train.shape[0]).tobytes().count(1) or None
+    if listed.dtype != "bool":
+        return listed.shape[0]
+    found = read_ints(path, listed, listed.shape[0])
+    return found.tobytes().count(1) if len(found) == listed.shape[0] else None
 
 
 def _num_classes(path: Path, y: Header) -> int:
@@ -237,6 +241,7 @@ def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
         (num_nodes, num_features), num_edges = x["shape"], arrays["indices"]["shape"][0]
         y = arrays["y"]["shape"]
         splits = sum(told["bytes"] for key, told in arrays.items() if key.startswith("split/"))
+        scored = [int(arrays[key]["shape"][0]) for key in ("split/val", "split/test") if key in arrays]
         return DatasetShape(
             name=name,
             source="the manifest of the folder",
@@ -250,6 +255,7 @@ def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
             num_parts=len(manifest.get("parts", ())),
             y_columns=int(y[1]) if len(y) > 1 else 1,
             num_train=int(arrays["split/train"]["shape"][0]) if "split/train" in arrays else None,
+            num_scored=max(scored, default=None),
             mapped=frozenset(("x", "edge_index")),
             other_bytes=int(splits),
             file_bytes=sum(int(told["bytes"]) for told in arrays.values()),

@@ -55,6 +55,7 @@ class DatasetShape:
         y_columns: Labels a node (one graph) or a graph (many).
         num_edge_features: Columns of edge_attr, float32.
         num_train: Training nodes, or graphs; None: taken as 60 %.
+        num_scored: Nodes of the larger of the two splits that are scored; None: taken as all that do not train.
         mapped: Those of `x` and `edge_index` that are read from a mapped file: they are not held in RAM as stored.
         other_bytes: Masks and other arrays that are read besides.
         file_bytes: The files as they are; None when they are not there. Never what the estimate is made of.
@@ -84,6 +85,7 @@ class DatasetShape:
     y_columns: int = 1
     num_edge_features: int = 0
     num_train: int | None = None
+    num_scored: int | None = None
     mapped: frozenset[str] = field(default_factory=frozenset)
     other_bytes: int = 0
     file_bytes: int | None = None
@@ -121,6 +123,17 @@ class DatasetShape:
     def payload_bytes(self) -> int:
         """All tensors as stored, each once."""
         return self.x_bytes + self.edge_index_bytes + self.y_bytes + self.edge_attr_bytes
+
+    @property
+    def scored_size(self) -> int:
+        """Nodes that are scored at once, of one graph."""
+        rest = max(0, self.num_nodes - self.train_size)
+        return rest if self.num_scored is None else self.num_scored
+
+    @property
+    def labels_are_read(self) -> bool:
+        """Whether labels are held in RAM as stored while the graph is built on disk: not those of files of arrays."""
+        return self.made in ("pyg", "read") or self.name.startswith("ogb")
 
     def with_outputs(self, num_classes: int) -> DatasetShape:
         """The same with another width of a model's output."""

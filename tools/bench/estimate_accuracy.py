@@ -3,8 +3,9 @@
 Each shape is written as an `.npz`, as a store of many graphs, or as a recipe, estimated before a byte of its data is
 read, and trained in a process of its own; what is compared is `peak_bytes` of its result (RssAnon + RssShmem). The bar
 is 10 % or 32 MiB. --phases compares phase by phase, as the run's own memory.json has them (of the first rank);
---baseline measures the process without data; --only NAME;… picks shapes; --set tuned|fresh|third picks those that the
-formulas were tuned on, those that they were checked on afterwards and mended by, or those that were new then.
+--baseline measures the process without data; --only NAME;… picks shapes; --set tuned|fresh|third|fourth picks those
+that the formulas were tuned on, those that they were checked on afterwards and mended by, those that were new then, or
+those that were new once more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Shape:
         hubs: Destinations are drawn from a steep curve; of many graphs every hundredth has fifty times the nodes.
         source: `npz`, `columnar`, `sqlite`, `rocksdb`, or `recipe`.
         by_node: Of many graphs, that labels are of nodes, so that they are joined.
+        edge_features: Of many graphs, columns of `edge_attr`.
+        labels: Of one graph, columns of 0 and 1 in the place of classes.
     """
 
     nodes: int
@@ -47,6 +50,8 @@ class Shape:
     graphs: int = 1
     source: str = "npz"
     by_node: bool = False
+    edge_features: int = 0
+    labels: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -145,6 +150,32 @@ THIRD = {
         options={"fanouts": (5, 5), "hidden": 64, "storage": "disk"},
     ),
 }  # fmt: skip
+# Written a session later, after the formulas of what is built on disk were made anew.
+FOURTH = {
+    "fourth: multi-label": Shape(40_000, 8, 80, labels=60, options={"fanouts": (6, 6), "hidden": 128}),
+    "fourth: labels, disk": Shape(
+        120_000, 6, 48, labels=40, options={"fanouts": (5, 5), "hidden": 64, "storage": "disk"}
+    ),
+    "fourth: bf16, two ranks": Shape(
+        60_000, 10, 144, options={"fanouts": (8, 8), "hidden": 176, "procs": 2, "precision": "bf16"}
+    ),
+    "fourth: undirected, disk": Shape(
+        90_000, 12, 112, dtype="float64",
+        options={"fanouts": (7, 7), "hidden": 80, "storage": "disk", "undirected": True},
+    ),
+    "fourth: loops, disk": Shape(
+        400_000, 9, 20, dtype="int8", compressed=True,
+        options={"fanouts": (5, 5), "hidden": 48, "storage": "disk", "self_loops": True},
+    ),
+    "fourth: edge attributes": Shape(
+        18, 4, 12, graphs=25_000, source="columnar", edge_features=6, options={"batch_size": 320, "hidden": 104}
+    ),
+    "fourth: edges, recipe": Shape(
+        90, 6, 36, graphs=2_500, source="recipe", edge_features=16,
+        options={"batch_size": 72, "hidden": 88, "precision": "bf16"},
+    ),
+    "fourth: odd width": Shape(35_000, 18, 517, options={"fanouts": (5, 5, 5), "hidden": 72, "norm": "layer"}),
+}  # fmt: skip
 
 RECIPE = """
 import sys
@@ -177,7 +208,10 @@ def graphs_of(shape: Shape) -> Iterator[Any]:
             masks = {"train_mask": u < shape.train, "val_mask": (u >= shape.train) & (u < shape.train + 0.1)}
             yield Data(x=x, edge_index=edges, y=y, **masks, test_mask=u >= shape.train + 0.1)
         else:
-            yield Data(x=x, edge_index=edges, y=torch.tensor([number % shape.classes]))
+            data = Data(x=x, edge_index=edges, y=torch.tensor([number % shape.classes]))
+            if shape.edge_features:
+                data.edge_attr = torch.randn(edges.size(1), shape.edge_features, generator=random)
+            yield data
 
 
 def write(shape: Shape, path: Path) -> None:
@@ -196,12 +230,14 @@ def write(shape: Shape, path: Path) -> None:
     masks = {"train_mask": u < shape.train, "val_mask": (u >= shape.train) & (u < shape.train + 0.1)}
     masks["test_mask"] = ~(masks["train_mask"] | masks["val_mask"])
     y = rng.integers(0, shape.classes, shape.nodes)
+    if shape.labels:
+        y = rng.integers(0, 2, (shape.nodes, shape.labels)).astype(np.float32)
     save = np.savez_compressed if shape.compressed else np.savez
     save(path, x=x, edge_index=edges, y=y, **masks)
 
 
-SETS = {"tuned": SHAPES, "fresh": FRESH, "third": THIRD}
-ALL = {**SHAPES, **FRESH, **THIRD}
+SETS = {"tuned": SHAPES, "fresh": FRESH, "third": THIRD, "fourth": FOURTH}
+ALL = {**SHAPES, **FRESH, **THIRD, **FOURTH}
 
 
 def make(name: str, shape: Shape, folder: Path) -> Path:

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from pygsage.data.files.arrays import ArrayWriter, counts_up
 from pygsage.errors import EnvironmentLimitError
+from pygsage.memory.peak import release_free_memory
 from pygsage.native import core
 
 BLOCK_EDGES = 1 << 19  # read and dealt out at once
 RECORD_BYTES = 36  # RAM for an edge of the range that is sorted
-UNDIRECTED_RECORD_BYTES = 64  # the same where duplicates are looked for
+CHANGED_RECORD_BYTES = 53  # the same where edges are added or left out: the range is copied for it
 
 
 class Block(NamedTuple):
@@ -103,7 +104,7 @@ def write_csc(
 
     Costs O(N + E log E) time; RAM of the budget, and never less than 16 bytes a node and 40 MiB.
     """
-    each = UNDIRECTED_RECORD_BYTES if undirected else RECORD_BYTES
+    each = CHANGED_RECORD_BYTES if undirected or self_loops else RECORD_BYTES
     counts = _count(edges, num_nodes, undirected)
     for_sorting = max(budget_bytes - 16 * num_nodes, budget_bytes // 4)
     bounds, sizes = _ranges(counts, max(1, for_sorting // each))
@@ -178,10 +179,8 @@ def _deal(
     if len(sizes) <= 1:
         if len(sizes):
             records = np.empty(int(sizes[0]), dtype=job.record)
-            have = 0
-            for piece in job.records(edges):
-                records[have : have + len(piece)] = piece
-                have += len(piece)
+            have = _fill(records, job.records(edges))
+            release_free_memory()
             yield 0, int(bounds[1]), records[:have]
         return
     path = work / "edges.part"
@@ -191,17 +190,8 @@ def _deal(
     np.cumsum(sizes, out=begins[1:])
     with open(path, "w+b", buffering=0) as file:
         _reserve(file.fileno(), path, int(begins[-1]) * item)
-        written = begins[:-1].copy()
-        for piece in job.records(edges):
-            place = (np.searchsorted(bounds, piece["to"], side="right") - 1).astype(np.int32)
-            piece = piece[np.argsort(place, kind="stable")]
-            share = np.bincount(place, minlength=len(sizes))
-            start = 0
-            for number in np.flatnonzero(share).tolist():
-                end = start + int(share[number])
-                os.pwrite(file.fileno(), piece[start:end].data, int(written[number]) * item)
-                written[number] += end - start
-                start = end
+        written = _deal_out(job.records(edges), bounds, begins[:-1], file.fileno())
+        release_free_memory()  # what the blocks leave with the allocator would be held beside every range
         for number, (start, end) in enumerate(zip(begins[:-1].tolist(), written.tolist(), strict=True)):
             first, last = int(bounds[number]), int(bounds[number + 1])
             if last == first + 1 and end - start > max(most, BLOCK_EDGES) and _is_sorted(path, job, start, end):
@@ -209,6 +199,30 @@ def _deal(
             else:
                 yield first, last, np.fromfile(path, job.record, end - start, offset=start * item)
     path.unlink()
+
+
+def _fill(records: np.ndarray, pieces: Iterator[np.ndarray]) -> int:
+    have = 0
+    for piece in pieces:
+        records[have : have + len(piece)] = piece
+        have += len(piece)
+    return have
+
+
+def _deal_out(pieces: Iterator[np.ndarray], bounds: np.ndarray, begins: np.ndarray, descriptor: int) -> np.ndarray:
+    """Appends each record to its range's part of the file, and returns where each part ends now, in records."""
+    written = begins.copy()
+    for piece in pieces:
+        place = (np.searchsorted(bounds, piece["to"], side="right") - 1).astype(np.int32)
+        piece = piece[np.argsort(place, kind="stable")]
+        share = np.bincount(place, minlength=len(begins))
+        start = 0
+        for number in np.flatnonzero(share).tolist():
+            end = start + int(share[number])
+            os.pwrite(descriptor, piece[start:end].data, int(written[number]) * piece.itemsize)
+            written[number] += end - start
+            start = end
+    return written
 
 
 def _read(path: Path, record: np.dtype, start: int, end: int) -> Iterator[np.ndarray]:
