@@ -7,6 +7,7 @@ from typing import Literal
 
 from pygsage.config.option import option
 from pygsage.errors import ConfigError
+from pygsage.spelling import check_types, parse_size
 
 Split = Literal["train", "val", "test", "all"]
 
@@ -22,7 +23,9 @@ class PredictConfig:
     """
 
     run: str = option("", "a run directory", positional=True)
-    split: Split = option("test", "which nodes or graphs, in the order of the split; all: every one by its number")
+    split: Literal["train", "val", "test", "all"] = option(
+        "test", "which nodes or graphs, in the order of the split; all: every one by its number"
+    )
     embeddings: bool = option(
         False,
         "write the last hidden layer, or the readout, not raw scores (before softmax or sigmoid) or values",
@@ -35,6 +38,7 @@ class PredictConfig:
     json: bool = option(False, "print the result as one JSON object on the last line")
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not self.run:
             raise ConfigError("predict needs a run directory.", "Type: pygsage predict RUN -o scores.npy")
         if not self.output:
@@ -79,10 +83,13 @@ class ConvertConfig:
     json: bool = option(False, "print the answer as one JSON object on the last line")
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not self.dataset or not self.out:
             raise ConfigError("convert needs a dataset and a folder to make.", "Type: pygsage convert DATASET OUT")
         if self.overwrite and self.resume:
             raise ConfigError("--overwrite begins anew, and --resume goes on.", "Leave one of them out.")
+        if self.memory_limit is not None:
+            parse_size(self.memory_limit, "--memory-limit")
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,9 @@ class InfoConfig:
     offline: bool = option(False, "never use the network")
     trust_pickle: bool = option(False, "read .pt files that can run code when they are read")
     json: bool = option(False, "print the answer as one JSON object")
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pygsage.config.option import option
 from pygsage.errors import ConfigError
 from pygsage.spelling import (
     check_placement,
-    check_type,
+    check_types,
     flag,
     parse_fanouts,
     parse_gpus,
@@ -167,13 +167,13 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         # YAML and callers give lists, or one number; a frozen dataclass is compared and hashed by tuples.
-        gpus: Any = self.gpus
-        if isinstance(gpus, int) and not isinstance(gpus, bool):  # as callers in Python and YAML give a number
-            object.__setattr__(self, "gpus", str(gpus))
+        for name in ("gpus", "memory_limit", "remote_cache", "gpu_cache_size"):
+            number: Any = getattr(self, name)
+            if isinstance(number, int) and not isinstance(number, bool):  # as callers in Python and YAML give one
+                object.__setattr__(self, name, str(number))
         given: Any = self.fanouts
         object.__setattr__(self, "fanouts", tuple(given) if isinstance(given, (list, tuple)) else (given,))
-        for f in fields(self):
-            check_type(f.name, getattr(self, f.name), str(f.type))
+        check_types(self)
         _check_fanouts(self.fanouts)
         for name in ("epochs", "hidden"):
             _at_least(name, getattr(self, name), 1)
