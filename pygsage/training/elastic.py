@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pygsage.config import TrainConfig
 from pygsage.distributed import World
-
-LOCK = ".lock"  # of a run directory; holds whose run it is
+from pygsage.training.run_folder import LOCK
 
 
 def launchers(world: World) -> list[str]:

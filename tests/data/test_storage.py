@@ -187,3 +187,11 @@ def test_a_folder_without_a_split_says_what_to_type(ring_npz: Write, tmp_path: P
 def test_storage_without_an_estimate_says_where(tmp_path: Path) -> None:
     assert Storage("memory").sentence() == ""
     assert str(tmp_path) in Storage("disk", folder=tmp_path).sentence()
+
+
+def test_a_build_that_was_refused_leaves_nothing(ring_npz: Write) -> None:
+    path = ring_npz(y=np.arange(3))
+    before = sorted(path.parent.iterdir())
+    with pytest.raises(DatasetError):
+        on_disk(of(path))
+    assert sorted(path.parent.iterdir()) == before
