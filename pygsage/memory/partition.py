@@ -34,8 +34,9 @@ class PartitionConfig:
     parts: int = option(2, "how many parts; as many as machines, or a multiple")
     method: Literal["metis", "range"] = option(
         "metis",
-        "metis: few edges between parts (needs pymetis, and memory, which is said beforehand); range: nodes in the "
-        "order of their ids, in no time and no memory; both share out training nodes and nodes evenly",
+        "metis: few edges between parts (needs pymetis, and memory, which is said beforehand); range: ids in their "
+        "order, those to train and the others apart, in no time and no memory; both share out training nodes and "
+        "nodes evenly",
     )
     seed: int = option(0, "seed of METIS")
     memory_limit: str | None = option(None, "RAM that the job may take, such as 8GiB (default: what is available)")
