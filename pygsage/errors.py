@@ -64,3 +64,41 @@ class Stopped(PygsageError):
     def __init__(self, found: str, advice: str = "", exit_status: int = 143) -> None:
         super().__init__(found, advice)
         self.exit_status = exit_status
+
+
+_WORDS = {
+    "BadZipFile": "it is no zip file, or is cut short",
+    "EOFError": "it ends too early",
+    "UnicodeDecodeError": "it is not text",
+    "TypeError": "an entry is of another kind than expected",
+    "AttributeError": "an entry is of another kind than expected",
+    "IndexError": "an entry is shorter than expected",
+    "error": "its packed bytes are damaged",  # of zlib and struct
+}
+_OF_LIBRARIES = (  # how their texts begin
+    "invalid literal for",
+    "could not convert",
+    "cannot convert",
+    "cannot reshape",
+    "buffer is smaller",
+    "not enough values",
+    "too many values",
+)
+
+
+def in_words(error: BaseException) -> str:
+    """What an exception of Python or of a library says of a file, for a sentence: no name of a class, no code."""
+    kind = type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror[0].lower() + error.strerror[1:]
+        return f"{error.filename}: {reason}" if error.filename else reason
+    if kind == "JSONDecodeError":
+        return f"it is not JSON from line {error.lineno} on"  # type: ignore[attr-defined]
+    if isinstance(error, KeyError):
+        return f"{error.args[0]!r} is missing"
+    if kind in _WORDS:
+        return _WORDS[kind]
+    text = " ".join(str(error).split()).rstrip(".")
+    if not text or text.startswith(_OF_LIBRARIES):
+        return "an entry is not of the kind or length that was expected"
+    return text

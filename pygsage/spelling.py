@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import operator
 import re
+from dataclasses import fields
 from typing import Any
 
 from pygsage.errors import ConfigError
+
+LEAST_BARE_BYTES = 1 << 20  # nobody counts less in single bytes: a smaller number lacks its unit
 
 
 def flag(name: str) -> str:
@@ -97,13 +100,36 @@ def parse_size(text: str, name: str) -> int:
     """Reads `8GiB`, `512 MiB` or a number of bytes; `name` is the option's, for the error.
 
     Raises:
-        ConfigError: when it is no size above zero.
+        ConfigError: when it is no size above zero, or a number that is no sensible count of bytes and has no unit.
     """
     words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])iB)?\s*", text, re.IGNORECASE)
     size = int(float(words[1]) * 1024 ** " KMGT".index((words[2] or " ").upper())) if words else 0
     if size < 1:
-        raise ConfigError(f"{name} is {text!r}; expected a size such as 8GiB, 512MiB or a number of bytes.")
+        decimal = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])B?\s*", text, re.IGNORECASE)
+        meant = f"Type {name} {decimal[1]}{decimal[2].upper()}iB." if decimal and name.startswith("--") else ""
+        raise ConfigError(f"{name} is {text!r}; expected a size such as 8GiB, 512MiB or a number of bytes.", meant)
+    if words and not words[2] and size < LEAST_BARE_BYTES:
+        raise ConfigError(
+            f"{name} is {text!r}, which has no unit and would be {size} bytes; expected a size such as 8GiB or 512MiB.",
+            f"Type {name} {words[1]}GiB or {name} {words[1]}MiB." if name.startswith("--") else "",
+        )
     return size
+
+
+def limit_of(value: int | str | None, name: str) -> int | None:
+    """An argument that is a size, as callers in Python give it: bytes, or text as `parse_size` reads it.
+
+    Raises:
+        ConfigError: when it is neither.
+    """
+    if value is None or isinstance(value, str):
+        return None if value is None else parse_size(value, name)
+    try:
+        if not isinstance(value, bool):
+            return whole_number(value, name, 1)
+    except ConfigError:
+        pass
+    raise ConfigError(f"{name} is {value!r}; expected a size such as '8GiB', or a number of bytes.")
 
 
 def parse_share(text: str, name: str) -> tuple[float, int]:
@@ -112,16 +138,25 @@ def parse_share(text: str, name: str) -> tuple[float, int]:
     Raises:
         ConfigError: when it is neither, or a share above 100 %.
     """
-    words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    if words and float(words[1]) <= 100:
+    words = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    if words and words[2] and float(words[1]) <= 100:
         return float(words[1]) / 100, 0
-    if text.strip() == "0":
+    if words and not words[2] and float(words[1]) == 0:
         return 0.0, 0
+    if words and not words[2] and float(words[1]) < LEAST_BARE_BYTES:
+        share = float(words[1]) * 100 if float(words[1]) < 1 else float(words[1])
+        as_share = f"{name} {share:g}%" if share <= 100 else f"{name} {words[1]}MiB"
+        raise ConfigError(
+            f"{name} is {text!r}, which has no unit; expected a share such as 15%, a size such as 2GiB, or 0.",
+            f"Type {as_share} or {name} {words[1]}GiB.",
+        )
     if not words:
         try:
             return 0.0, parse_size(text, name)
         except ConfigError:
             pass
+    elif not words[2]:
+        return 0.0, parse_size(text, name)
     raise ConfigError(f"{name} is {text!r}; expected a share such as 15%, a size such as 2GiB, or 0.")
 
 
@@ -159,6 +194,12 @@ def check_placement(placement: str, gpu_cache_size: str | None, gpus: str) -> No
 def gpus_of(placement: str, gpus: str) -> int | list[int] | None:
     """The GPUs that the options ask for, as `parse_gpus`: none for `cpu-cpu`."""
     return 0 if placement == "cpu-cpu" else parse_gpus(gpus)
+
+
+def check_types(options: Any) -> None:
+    """Refuses fields of a dataclass of options whose values are of the wrong type; see `check_type`."""
+    for f in fields(options):
+        check_type(f.name, getattr(options, f.name), str(f.type))
 
 
 def check_type(name: str, value: Any, annotation: str) -> None:

@@ -35,7 +35,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _convert(config: ConvertConfig) -> dict[str, Any]:
+    from pygsage.data.names import refuse_inside
+
     out = Path(os.path.expanduser(config.out))
+    refuse_inside(os.path.expanduser(config.dataset), out)
     with _source(config) as source:
         if source is None:
             return _save_graph(config, out)

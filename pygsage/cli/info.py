@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pygsage.cli.parser import parse
 from pygsage.cli.stores import describe_store, size_text, store_text
 from pygsage.config import LOWER_IS_BETTER, InfoConfig, TrainConfig, read_config_file
-from pygsage.errors import RunError
+from pygsage.errors import RunError, in_words
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -299,7 +299,7 @@ def _read_events(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
+        raise RunError(f"{path} cannot be read: {in_words(error)}.") from None
     events = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 
 from pygsage import __version__
 from pygsage.errors import PygsageError
@@ -25,7 +28,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status: 0 done, 2 the user's input, 1 ours, 143 after SIGTERM."""
+    """Runs one command and returns its exit status: 0 done, 2 the user's input, 1 ours, 143 SIGTERM, 130 Ctrl-C."""
     try:
         status = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -63,15 +66,56 @@ def _dispatch(words: list[str]) -> int:
     if "torch" not in sys.modules:  # it reads these when it is loaded
         sleep_between_passes(os.environ)
     try:
-        module = import_module(f"pygsage.cli.{command.replace('-', '_')}")
-        with _told_of_bus_errors(command):
+        with _stopped_in_order(), _told_of_bus_errors(command):
+            module = import_module(f"pygsage.cli.{command.replace('-', '_')}")
             status: int = module.run(words[1:])
         return status
     except PygsageError as error:
         print(f"pygsage {command}: {error}", file=sys.stderr, flush=True)
         return error.exit_status
     except KeyboardInterrupt:
+        print(f"pygsage {command}: Stopped by Ctrl-C (SIGINT).", file=sys.stderr, flush=True)
         return 130
+    except _Terminated as stopped:
+        print(f"pygsage {command}: Stopped by {stopped.name}.", file=sys.stderr, flush=True)
+        return stopped.exit_status
+
+
+class _Terminated(BaseException):
+    """A signal asked the process to end, where nothing else waits for it; no Exception, which imports swallow."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.name = signal.Signals(number).name
+        self.exit_status = 128 + number
+
+
+@contextmanager
+def _stopped_in_order() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does: with a sentence, and what was begun cleared away.
+
+    While it trains, `training.signals` takes their place.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    here, before = os.getpid(), {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != here:  # a process that was forked, such as a worker of a loader, ends as it would
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        raise _Terminated(number)
+
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -31,6 +31,10 @@ class _TrainOptions(TrainConfig):
 def run(argv: Sequence[str]) -> int:
     """Parses the options, trains, and prints the result."""
     config = resolve(argv)
+    if "RANK" not in os.environ:  # under torchrun the first rank may hold it by now
+        from pygsage.training.run_folder import check_folder
+
+        check_folder(config)  # before torch and the dataset are loaded
     if config.dry_run:
         from pygsage.training.launch import dry_run
 
@@ -71,7 +75,7 @@ def resolve(argv: Sequence[str]) -> TrainConfig:
 
 
 def _resumed(run_dir: Path, named: bool) -> dict[str, Any]:
-    from pygsage.training.run import saved_config
+    from pygsage.training.run_folder import saved_config
 
     saved = saved_config(run_dir)
     if saved is None and not named:

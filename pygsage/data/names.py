@@ -301,3 +301,18 @@ def _nearest(text: str) -> str:
     if name == "digits":
         return "Did you mean digits?"
     return f"Did you mean pyg:{_CLASS_OF[name]}/{name}?" if _CLASS_OF[name] else f"Did you mean pyg:{name}?"
+
+
+def refuse_inside(source: str | Path, target: str | Path) -> None:
+    """Refuses to make a folder inside the one it is made from, or around it; links are followed.
+
+    Raises:
+        DatasetError: see above.
+    """
+    here, there = Path(source).resolve(), Path(target).resolve()
+    if here.is_dir() and here != there and (there.is_relative_to(here) or here.is_relative_to(there)):
+        where = "inside" if there.is_relative_to(here) else "around"
+        raise DatasetError(
+            f"{target} lies {where} {source}, which it is to be made from; expected a folder of its own.",
+            f"Name one beside it, such as {here.with_name(f'{here.name}_new')}.",
+        )

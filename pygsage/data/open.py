@@ -166,7 +166,7 @@ def read_source(config: TrainConfig, scratch: Path | None = None) -> RawGraph:
     if reference.kind == "graph":
         from pygsage.data.sources.folder import read_folder
 
-        return read_folder(reference)
+        return read_folder(reference, config)
     if reference.kind == "pt":
         from pygsage.data.sources.pt import read_pt
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -327,8 +327,19 @@ def is_current(folder: Path, config: TrainConfig, reference: Reference) -> bool:
 @contextmanager
 def one_builder(folder: Path) -> Iterator[None]:
     """Lets one process at a time look for a store and build it; others wait for it, where the file system can."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f".{folder.name}.builder"), "ab") as lock:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    at = folder.with_name(f".{folder.name}.builder")
+    with ExitStack() as stack:
+        while True:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # one that has just finished took the folder away, too
+                lock = stack.enter_context(open(at, "ab"))
+                with suppress(OSError):  # some network file systems have no locks
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(lock.fileno()), os.stat(at)):
+                    break
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                at.unlink()
+                folder.parent.rmdir()  # of a build that was refused; any other has its store there

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 from pygsage.memory.degrees import MOST_EDGES_COUNTED, Degrees, degrees_of_edges
 from pygsage.memory.headers import INTEGER_CODES, Header, read_ints, read_npy, read_npz, read_pt
 from pygsage.memory.known import KNOWN, find_known
@@ -262,7 +262,7 @@ def _shape_of_graph_folder(name: str, folder: Path) -> DatasetShape:
             degrees=_sampled_degrees(folder, int(num_nodes), int(num_edges)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DatasetError(f"The graph in {folder} is damaged ({type(error).__name__}: {error}).") from None
+        raise DatasetError(f"The graph in {folder} is damaged ({in_words(error)}).") from None
 
 
 def _sampled_degrees(folder: Path, num_nodes: int, num_edges: int) -> Degrees | None:
@@ -315,7 +315,7 @@ def _shape_of_ogb_folder(name: str, folder: Path) -> DatasetShape | None:
     try:
         nodes, edges = ([int(row[0]) for row in rows] for rows in counts)
     except ValueError as error:
-        raise DatasetError(f"{raw}: the lists of counts are damaged ({error}).") from None
+        raise DatasetError(f"{raw}: the lists of counts are damaged ({in_words(error)}).") from None
     file_bytes = sum(path.stat().st_size for path in raw.glob("*.gz"))
     if sum(nodes) + 2 * sum(edges) > _DEFLATE_RATIO * file_bytes:
         raise DatasetError(f"{raw}: its counts promise more than its files of {file_bytes:,} bytes can hold.")
@@ -346,7 +346,7 @@ def _shape_of_ogb_binary(name: str, path: Path) -> DatasetShape:
     try:
         x, edges = arrays["node_feat"], arrays["edge_index"]
     except KeyError as error:
-        raise DatasetError(f"{path} has no {error}.") from None
+        raise DatasetError(f"{path} has no array {error.args[0]!r}.") from None
     stored = {n for n, header in (("x", x), ("edge_index", edges)) if header.offset is not None}
     known = find_known(name)
     return DatasetShape(
@@ -364,7 +364,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
                 if line.strip():
                     yield line.strip().split(",")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DatasetError(f"{path} is cut short or damaged ({error}).") from None
+        raise DatasetError(f"{path} is cut short or damaged ({in_words(error)}).") from None
 
 
 def _first_row(path: Path) -> tuple[int, bool]:

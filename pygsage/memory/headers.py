@@ -18,7 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import IO, Any
 
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 
 _DTYPES = {
     "b1": "bool", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8", "u2": "uint16",
@@ -74,7 +74,7 @@ def read_npy(path: Path) -> Header:
             shape, dtype = _npy_header(file)
             return Header(path.stem, shape, dtype, file.tell())
     except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} is no .npy file that can be read ({error}).") from None
+        raise DatasetError(f"{path} is no .npy file that can be read ({in_words(error)}).") from None
 
 
 def read_npz(path: Path) -> dict[str, Header]:
@@ -99,7 +99,7 @@ def read_npz(path: Path) -> dict[str, Header]:
                 stored = member.compress_type == zipfile.ZIP_STORED
                 found[name] = Header(name, shape, dtype, _data_start(path, member) + start if stored else None)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise DatasetError(f"{path} is damaged ({error}).", "Write it with numpy.savez.") from None
+        raise DatasetError(f"{path} is damaged ({in_words(error)}).", "Write it with numpy.savez.") from None
     return found
 
 
@@ -120,7 +120,7 @@ def read_ints(path: Path, header: Header, count: int) -> array[int]:
                 _npy_header(file)
                 values.frombytes(file.read(count * values.itemsize))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DatasetError(f"{path}: {header.name} is damaged ({error}).") from None
+        raise DatasetError(f"{path}: {header.name} is damaged ({in_words(error)}).") from None
     return values
 
 
@@ -173,7 +173,7 @@ def read_pt(path: Path) -> dict[str, Header]:
             "Type the numbers instead: --num-graphs … --avg-nodes … --avg-edges … --num-features …",
         ) from None
     except (OSError, ValueError, IndexError, KeyError, TypeError, zlib.error) as error:
-        raise DatasetError(f"{path} is damaged ({type(error).__name__}: {error}).") from None
+        raise DatasetError(f"{path} is damaged ({in_words(error)}).") from None
     return {name: Header(name, shape, dtype) for name, (shape, dtype) in found.items()}
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pygsage.config import TrainConfig, option
 from pygsage.errors import ConfigError
-from pygsage.spelling import check_placement, flag, parse_size
+from pygsage.spelling import check_placement, check_types, flag, parse_size
 
 _NUMBERS = ("num_graphs", "avg_nodes", "avg_edges", "num_features")
 _OF_TRAIN = {f.name: f for f in fields(TrainConfig)}
@@ -65,7 +65,13 @@ class EstimateConfig:
     json: bool = option(False, "print the answer as one JSON object")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", tuple(self.fanouts))
+        for name in ("gpus", "memory_limit", "gpu_cache_size"):
+            number: Any = getattr(self, name)
+            if isinstance(number, int) and not isinstance(number, bool):  # as callers in Python give one
+                object.__setattr__(self, name, str(number))
+        hops: Any = self.fanouts
+        object.__setattr__(self, "fanouts", tuple(hops) if isinstance(hops, (list, tuple)) else (hops,))
+        check_types(self)
         given = [name for name in _NUMBERS if getattr(self, name) is not None]
         if not self.dataset and not given:
             raise ConfigError(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pygsage.config import option
 from pygsage.errors import ConfigError
-from pygsage.spelling import parse_size
+from pygsage.spelling import check_types, parse_size
 
 # Of METIS with 64-bit numbers, its arrays included, fitted to what it takes of graphs with hubs or with edges anywhere,
 # 8 and 32 neighbours a node, 2 to 16 parts (tools/bench/partition.py --metis-memory). Of graphs with communities, which
@@ -34,8 +34,9 @@ class PartitionConfig:
     parts: int = option(2, "how many parts; as many as machines, or a multiple")
     method: Literal["metis", "range"] = option(
         "metis",
-        "metis: few edges between parts (needs pymetis, and memory, which is said beforehand); range: nodes in the "
-        "order of their ids, in no time and no memory; both share out training nodes and nodes evenly",
+        "metis: few edges between parts (needs pymetis, and memory, which is said beforehand); range: ids in their "
+        "order, those to train and the others apart, in no time and no memory; both share out training nodes and "
+        "nodes evenly",
     )
     seed: int = option(0, "seed of METIS")
     memory_limit: str | None = option(None, "RAM that the job may take, such as 8GiB (default: what is available)")
@@ -43,6 +44,7 @@ class PartitionConfig:
     json: bool = option(False, "print the answer as one JSON object on the last line")
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not self.store or not self.out:
             raise ConfigError(
                 "partition needs the folder of a graph and a folder to make.",

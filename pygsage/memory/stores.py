@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 from pygsage.memory.degrees import MOST_EDGES_COUNTED, degrees_of_edges
 from pygsage.memory.headers import INTEGER_CODES, read_ints, read_npy
 from pygsage.memory.shapes import DatasetShape, GraphSizes
@@ -35,7 +35,7 @@ def shape_of_store(name: str, folder: Path) -> DatasetShape:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         return _shape(name, folder, manifest)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error, sqlite3.Error) as error:
-        raise DatasetError(f"The store in {folder} is damaged ({type(error).__name__}: {error}).") from None
+        raise DatasetError(f"The store in {folder} is damaged ({in_words(error)}).") from None
 
 
 def _shape(name: str, folder: Path, manifest: dict[str, Any]) -> DatasetShape:

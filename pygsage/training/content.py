@@ -12,7 +12,7 @@ import numpy as np
 
 from pygsage.data.many_graphs.graph_set import GraphSet
 from pygsage.data.one_graph.sampled import sampled_blocks, sampled_crc
-from pygsage.errors import RunError
+from pygsage.errors import RunError, in_words
 from pygsage.training.checkpoint import write_atomically
 from pygsage.training.problem import TrainingData
 
@@ -59,7 +59,7 @@ def check_content(run_dir: Path, data: TrainingData) -> None:
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        raise RunError(f"'{run_dir / FILE}' cannot be read: {error}.") from None
+        raise RunError(f"'{run_dir / FILE}' cannot be read: {in_words(error)}.") from None
     if told.get("version") == _VERSION and told.get("crc32") != content_of(data):
         raise RunError(
             f"The dataset {data.name} is not what the run '{run_dir}' was trained on: its labels, splits, edges or "

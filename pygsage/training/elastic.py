@@ -13,8 +13,7 @@ from pygsage.attempts import restarts, under_torchrun
 from pygsage.config import TrainConfig
 from pygsage.distributed import World
 from pygsage.errors import RunError
-
-LOCK = ".lock"  # of a run directory; holds whose run it is
+from pygsage.training.run_folder import LOCK
 
 
 def launchers(world: World) -> list[str]:

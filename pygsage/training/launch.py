@@ -29,7 +29,7 @@ from pygsage.training.plan import check_options, plan
 from pygsage.training.processes import run_ranks
 from pygsage.training.rank import train_rank
 from pygsage.training.result import TrainResult
-from pygsage.training.run import saved_config
+from pygsage.training.run_folder import saved_config
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset

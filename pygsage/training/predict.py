@@ -16,7 +16,8 @@ from pygsage.errors import DatasetError, RunError
 from pygsage.training.checkpoint import load_checkpoint, load_weights
 from pygsage.training.content import check_content
 from pygsage.training.opening import open_problem
-from pygsage.training.run import BEST_KEYS, saved_config
+from pygsage.training.run import BEST_KEYS
+from pygsage.training.run_folder import saved_config
 
 
 def predict(

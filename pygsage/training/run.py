@@ -14,18 +14,15 @@ from typing import IO, Any
 
 import yaml
 
-from pygsage.config import BATCH_OF, TrainConfig
+from pygsage.config import TrainConfig
 from pygsage.data.names import short_name
 from pygsage.errors import RunError
 from pygsage.memory.disk import full_disk, writing_to
-from pygsage.spelling import flag
 from pygsage.training.checkpoint import load_checkpoint, write_atomically
-from pygsage.training.elastic import LOCK
+from pygsage.training.run_folder import LOCK, check_folder
 
 BEST_KEYS = ("model", "in_channels", "out_channels")
 LAST_KEYS = ("model", "optimizer", "scheduler", "progress", "metrics_bytes")
-# These say how long to train, not what; a resumed run may change them.
-EXTENDABLE = ("epochs", "max_steps", "patience", "eval_every", "root", "storage")
 
 
 class Run:
@@ -55,18 +52,8 @@ class Run:
         """
         if config.run_dir is None:
             return
+        check_folder(config)
         path = Path(config.run_dir)
-        saved = saved_config(path)
-        if saved is not None and _is_held(path):
-            raise RunError(f"Another job is writing to the run '{path}'.", "Choose another --run-dir.")
-        if saved is not None and not config.resume:
-            raise RunError(
-                f"'{path}' already holds a run.", "Type --resume to go on with it, or choose another --run-dir."
-            )
-        if saved is None and path.exists() and (not path.is_dir() or any(_foreign(path))):
-            raise RunError(f"'{path}' exists and is no run directory.", "Choose another --run-dir.")
-        if saved is not None:
-            _same_run(path, saved, config)
         if (path / "last.pt").exists():
             load_checkpoint(path / "last.pt", LAST_KEYS)
 
@@ -146,36 +133,6 @@ def _lock(path: Path, owners: Sequence[str]) -> IO[str]:
     return lock
 
 
-def _is_held(path: Path) -> bool:
-    try:
-        with open(path / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def saved_config(path: Path) -> dict[str, Any] | None:
-    """The options in a run directory's `config.yaml`, or None when there is none.
-
-    Raises:
-        RunError: when the file cannot be understood.
-    """
-    file = path / "config.yaml"
-    if not file.is_file():
-        return None
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise RunError(f"'{file}' cannot be read: {reason}.") from None
-    if not isinstance(values, dict):
-        raise RunError(f"'{file}' holds no options; expected the config of a pygsage run.")
-    return values
-
-
 def fresh_scratch(scratch: Path) -> None:
     """Makes an empty folder for this machine's ranks to share arrays in; what a killed job left there is removed."""
     shutil.rmtree(scratch, ignore_errors=True)
@@ -201,24 +158,3 @@ def _new_path(config: TrainConfig) -> Path:
                 f"'{path}' cannot be made: {error.strerror}.", "Name a folder with --run-dir."
             ) from None
     raise RunError(f"'runs/{stem}' and its numbered followers all exist.", "Name a folder with --run-dir.")
-
-
-def _foreign(path: Path) -> list[str]:
-    """What lies in a folder that no run of ours can have left there before its config was written."""
-    return [name for name in os.listdir(path) if name != LOCK and not name.endswith(".partial")]
-
-
-def _same_run(path: Path, saved: dict[str, Any], config: TrainConfig) -> None:
-    now = config.to_dict()
-    for name, value in now.items():
-        if name == "batch_size" and value is None and saved.get(name) in BATCH_OF.values():
-            continue  # it was left out then, too
-        if name not in EXTENDABLE and name in saved and saved[name] != value:
-            raise RunError(
-                f"The run '{path}' was made with {flag(name)} {_shown(saved[name])}, not {_shown(value)}.",
-                "Leave the option out to go on with the run, or choose another --run-dir.",
-            )
-
-
-def _shown(value: Any) -> str:
-    return ",".join(str(v) for v in value) if isinstance(value, list) else str(value)

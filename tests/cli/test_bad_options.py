@@ -73,6 +73,8 @@ OTHER_FILES: dict[str, tuple[str | bytes, str]] = {
     "a tab": ("epochs:\n\t- 3", "is not YAML"),
     "two colons": ("epochs: 3: 4", "is not YAML"),
     "two documents": ("epochs: 3\n---\nepochs: 4", "is not YAML"),
+    "an option twice": ("epochs: 3\nhidden: 4\nepochs: 3", "sets 'epochs' on line 1 and again on line 3; expected"),
+    "an option in two spellings": ("batch-size: 3\nbatch_size: 4", "sets 'batch_size' on line 1 and again on line 2"),
     "an object of Python": ("epochs: !!python/object/apply:os.getcwd []", "is not YAML"),
     "an anchor that is not there": ("epochs: *a", "is not YAML"),
     "bytes": (b"\xff\xfe\x00\x01", "is not YAML"),

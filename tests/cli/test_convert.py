@@ -125,3 +125,14 @@ def test_what_training_will_refuse_is_said_and_kept(tmp_path: Path, capsys: pyte
     assert told["notes"][-1].startswith("Kept as given, but training will refuse it. It: graph 0: x is nan at node 1")
     assert main(["convert", str(recipe), str(tmp_path / "again")]) == 0
     assert "1 graph in " in capsys.readouterr().out
+
+
+def test_a_folder_inside_its_source_or_around_it_is_refused(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", str(recipe), str(tmp_path / "a" / "store"), "--quiet"]) == 0
+    before = sorted(tmp_path.rglob("*"))
+    for out, where in ((tmp_path / "a" / "store" / "again", "inside"), (tmp_path / "a", "around")):
+        assert main(["convert", str(tmp_path / "a" / "store"), str(out), "--overwrite"]) == 2
+        assert f"lies {where} " in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,5 +1,7 @@
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -25,6 +27,29 @@ def test_no_command_or_an_unknown_one_is_the_users_mistake(
     assert main(words) == 2
     output = capsys.readouterr()
     assert "usage: pygsage" in output.out + output.err
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "says"),
+    [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP"), (signal.SIGINT, 130, "Ctrl-C (SIGINT)")],
+)
+def test_a_signal_before_or_outside_training_is_told(
+    number: signal.Signals,
+    status: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def imports_and_more(argv: object) -> int:
+        with suppress(Exception):  # as a package does around what it imports
+            signal.raise_signal(number)
+        return 0
+
+    monkeypatch.setattr("pygsage.cli.doctor.run", imports_and_more)
+    before = signal.getsignal(number)
+    assert main(["doctor"]) == status
+    assert capsys.readouterr().err == f"pygsage doctor: Stopped by {says}.\n"
+    assert signal.getsignal(number) is before
 
 
 HELP_LOADS = """

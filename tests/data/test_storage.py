@@ -166,8 +166,14 @@ def test_options_on_a_folder_are_those_on_the_file(ring_npz: Write, tmp_path: Pa
 
 def test_edges_that_were_added_cannot_be_told_from_others(ring_npz: Write, tmp_path: Path) -> None:
     folder = stored(ring_npz(), tmp_path / "out", undirected=True)
-    with pytest.raises(DatasetError, match="was made with options that added edges"):
+    with pytest.raises(DatasetError, match="out was made with options that added edges, and --self-loops would begin"):
         open_graph(TrainConfig(dataset=folder, self_loops=True))
+    folder = str(on_disk(of(ring_npz(), undirected=True)).folder)
+    with pytest.raises(DatasetError, match="was made with --undirected, and --self-loops would begin") as refused:
+        open_graph(TrainConfig(dataset=folder, self_loops=True))
+    assert refused.value.advice == "Leave --self-loops out, or convert the dataset itself with all of these options."
+    with pytest.raises(DatasetError, match="was made with --undirected and has those edges; .*Leave --undirected out"):
+        open_graph(TrainConfig(dataset=folder, undirected=True))
     assert open_graph(TrainConfig(dataset=folder)).num_edges == 12
 
 
@@ -187,3 +193,11 @@ def test_a_folder_without_a_split_says_what_to_type(ring_npz: Write, tmp_path: P
 def test_storage_without_an_estimate_says_where(tmp_path: Path) -> None:
     assert Storage("memory").sentence() == ""
     assert str(tmp_path) in Storage("disk", folder=tmp_path).sentence()
+
+
+def test_a_build_that_was_refused_leaves_nothing(ring_npz: Write) -> None:
+    path = ring_npz(y=np.arange(3))
+    before = sorted(path.parent.iterdir())
+    with pytest.raises(DatasetError):
+        on_disk(of(path))
+    assert sorted(path.parent.iterdir()) == before

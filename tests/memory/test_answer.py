@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from pygsage.config import TrainConfig
-from pygsage.errors import ConfigError, DatasetError
+from pygsage.errors import DatasetError
 from pygsage.memory.answer import answer, gpus_of_driver
 from pygsage.memory.machine import read_machine
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.shapes import shape_from_numbers
-from pygsage.spelling import parse_size
 
 MIB = 1 << 20
 MACHINE = replace(read_machine(), memory_available_bytes=4_096 * MIB, num_cores=4, disk_free_bytes=1 << 50)
@@ -56,16 +55,3 @@ def test_gpus_are_those_of_the_driver(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / "proc/driver/nvidia/gpus" / str(number)).mkdir(parents=True)
     assert gpus_of_driver(tmp_path) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("8GiB", 8 << 30), ("512 MiB", 512 << 20), ("1.5kib", 1536), ("77", 77), ("2TiB", 2 << 40)]
-)
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert parse_size(text, "--memory-limit") == size
-
-
-@pytest.mark.parametrize("text", ["", "8GB", "-1GiB", "0", "GiB", "1e9"])
-def test_sizes_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(ConfigError, match="--memory-limit is"):
-        parse_size(text, "--memory-limit")

@@ -19,7 +19,7 @@ from pygsage.data.storage import choose_storage
 from pygsage.errors import RunError
 from pygsage.training.content import check_content, content_of
 from pygsage.training.launch import train
-from pygsage.training.run import saved_config
+from pygsage.training.run_folder import saved_config
 
 OPTIONS: dict[str, Any] = {"gpus": "0", "fanouts": (2,), "hidden": 4, "batch_size": 16, "quiet": True}
 

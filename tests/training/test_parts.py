@@ -145,6 +145,6 @@ def test_the_estimate_counts_rows_of_others_on_several_machines(parts: str, monk
     assert rows("15%") == 0
     for name, value in {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    assert (rows("15%"), rows("60"), rows("0")) == (18, 10, 0)  # of 120 nodes with 6 bytes each
+    assert (rows("15%"), rows("0.06KiB"), rows("0")) == (18, 10, 0)  # of 120 nodes with 6 bytes each
     told = answer(pygsage.TrainConfig(dataset=parts), num_ranks=2).memory
     assert any("rows" in row.what for row in told.rows if row.phase == "train")

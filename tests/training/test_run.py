@@ -6,7 +6,8 @@ import yaml
 
 from pygsage import RunError, TrainConfig
 from pygsage.training.checkpoint import save_checkpoint
-from pygsage.training.run import Run, fresh_scratch, saved_config
+from pygsage.training.run import Run, fresh_scratch
+from pygsage.training.run_folder import saved_config
 
 
 def _config(path: Path, **options: object) -> TrainConfig:

@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import zlib
@@ -20,10 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygsage.errors import DatasetError, EnvironmentLimitError
+from pygsage.errors import DatasetError, EnvironmentLimitError, in_words
 from pygsage.memory.disk import full_disk, reserve
 
 MANIFEST = "manifest.json"
+_FLAGS = ("undirected", "self_loops", "normalize_features", "relabel")  # of convert, as a fingerprint tells them
 
 
 def write_folder(folder: str | Path, write: Callable[[Path], None]) -> None:
@@ -170,7 +172,7 @@ def read_manifest(folder: Path, versions: Mapping[str, int]) -> dict[str, Any]:
     except FileNotFoundError:
         raise DatasetError(f"{folder} has no {MANIFEST}: it is no graph's folder, or was never finished.") from None
     except (OSError, ValueError) as error:
-        raise damaged(folder, f"{MANIFEST} cannot be read: {error}") from None
+        raise damaged(folder, f"{MANIFEST} cannot be read: {in_words(error)}") from None
     kind = manifest.get("format") if isinstance(manifest, dict) else None
     if not isinstance(kind, str) or kind not in versions:
         raise DatasetError(f"{folder / MANIFEST} was not written by pygsage; expected the folder of a graph.")
@@ -276,7 +278,33 @@ def counts_up(edge_id: np.ndarray, first: int = 0) -> bool:
 
 def damaged(folder: Path, reason: str) -> DatasetError:
     """The error for a folder that is not what was written."""
-    return DatasetError(f"The graph in {folder} is damaged: {reason}.", "Delete the folder and make it again.")
+    return DatasetError(f"The graph in {folder} is damaged: {reason}.", f"Delete the folder and {made_by(folder)}")
+
+
+def made_by(folder: Path) -> str:
+    """What makes a folder again, as far as its manifest can still tell."""
+    try:
+        told = json.loads((folder / MANIFEST).read_bytes())
+        if "parts" in told:
+            how = told["partition"]
+            words = [
+                "partition",
+                told["partition_of"],
+                folder,
+                "--parts",
+                len(told["parts"]),
+                "--method",
+                how["method"],
+            ]
+            words += ["--seed", how["seed"]] if how.get("seed") else []
+            return f"type: pygsage {shlex.join(map(str, words))}"
+        made = told["fingerprint"]
+        if folder.parent.name.endswith(".pygsage"):
+            return f"type the command again, which makes it anew from {made['dataset']}."
+        flags = [f"--{name.replace('_', '-')}" for name in _FLAGS if name in made["options"].split("+")]
+        return f"type: pygsage {shlex.join(['convert', made['dataset'], str(folder), *flags])}"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"make it again: pygsage convert DATASET {shlex.quote(str(folder))}"
 
 
 def write_synced(path: Path, write: Callable[[Any], Any]) -> None:

@@ -18,7 +18,7 @@ from pygsage.data.one_graph.csc import build_csc
 from pygsage.data.one_graph.graph import TASKS
 from pygsage.data.one_graph.options import add_self_loops, to_undirected
 from pygsage.data.one_graph.raw import SPLITS
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 
 FORMAT = "pygsage-graph-set"
 VERSION = 1
@@ -188,7 +188,7 @@ class GraphSet:
                 notes=tuple(map(str, manifest["notes"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            raise damaged(folder, f"{type(error).__name__}: {error}") from None
+            raise damaged(folder, in_words(error)) from None
         if len(graphs.y) != graphs.num_graphs or graphs.task not in TASKS or "train" not in graphs.splits:
             raise damaged(folder, "the lengths of its arrays do not agree")
         object.__setattr__(graphs, "folder", folder)

@@ -26,6 +26,7 @@ from pygsage.data.files.arrays import (
 )
 from pygsage.data.one_graph.parts import Parts
 from pygsage.data.one_graph.raw import SPLITS
+from pygsage.errors import in_words
 from pygsage.memory.hot import is_cold
 from pygsage.memory.machine import read_machine
 from pygsage.native import core
@@ -139,6 +140,10 @@ class Graph:
         manifest = read_manifest(folder, {FORMAT: VERSION})
         try:
             arrays = dict(_map_arrays(folder, manifest["arrays"], "parts" in manifest))
+            if manifest.get(_ORDER) not in (None, _AS_GIVEN):
+                raise ValueError(
+                    f"{MANIFEST} says of {_ORDER}: {manifest[_ORDER]!r}; expected {_AS_GIVEN!r}, or nothing"
+                )
             if ("edge_id" in arrays) == (manifest.get(_ORDER) == _AS_GIVEN):
                 told = "is there too" if "edge_id" in arrays else "is missing"
                 raise ValueError(f"edge_id {told}: {MANIFEST} says of {_ORDER}: {manifest.get(_ORDER)!r}")
@@ -157,7 +162,7 @@ class Graph:
                 **arrays,
             )
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            raise damaged(folder, f"{type(error).__name__}: {error}") from None
+            raise damaged(folder, in_words(error)) from None
         _check_lengths(folder, graph)
         object.__setattr__(graph, "folder", folder)
         object.__setattr__(graph, "parts", parts)
@@ -182,7 +187,7 @@ class Graph:
             if parts is not None:
                 parts.verify()
         except (KeyError, TypeError, ValueError, OSError) as error:
-            raise damaged(folder, f"{error}") from None
+            raise damaged(folder, in_words(error)) from None
 
     def split_anew(self, splits: dict[str, Tensor], notes: Iterable[str]) -> Graph:
         """The same graph, in its folder if it has one, with other splits than those there."""

@@ -17,7 +17,7 @@ from pygsage.data.files.arrays import damaged, map_array, read_manifest, write_a
 from pygsage.data.one_graph import graph as one_graph
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.one_graph.hetero import build_relation, count_nodes, edges_of
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 
 FORMAT = "pygsage-hetero-graph"
 VERSION = 1
@@ -222,7 +222,7 @@ def _open(folder: Path) -> _Contents:
         contents = _map_hetero(folder, manifest)
         _check_lengths(contents)
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-        raise damaged(folder, f"{type(error).__name__}: {error}") from None
+        raise damaged(folder, in_words(error)) from None
     return contents
 
 

@@ -20,6 +20,7 @@ from pygsage.data.files.arrays import (
     write_manifest,
 )
 from pygsage.data.files.fetch import read_rows
+from pygsage.data.names import refuse_inside
 from pygsage.data.one_graph.graph import FORMAT, VERSION, Graph, manifest_of
 from pygsage.data.one_graph.parts import name_of
 from pygsage.data.one_graph.sampled import sampled_crc
@@ -53,6 +54,7 @@ def partition_graph(config: PartitionConfig) -> Graph:
         raise DatasetError(
             f"{store} has {graph.num_nodes} nodes; expected at least one for each of {config.parts} parts."
         )
+    refuse_inside(store, out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):  # before any long work
         raise DatasetError(f"{out} exists already and is not empty; expected a new folder.")
     _check_disk(graph, store, out)
@@ -60,7 +62,7 @@ def partition_graph(config: PartitionConfig) -> Graph:
         check_memory(graph, config)
         part = _by_metis(graph, config)
     else:
-        part = _by_range(_weights(graph), config.parts)
+        part = _by_range(graph, config.parts)
     write_folder(out, lambda folder: _write(graph, store, folder, part, config))
     return Graph.open(out)
 
@@ -150,10 +152,24 @@ def _weights(graph: Graph) -> np.ndarray:
     return weights
 
 
-def _by_range(weights: np.ndarray, num_parts: int) -> np.ndarray:
-    """Parts of consecutive ids, of about one weight."""
-    done = np.cumsum(weights)
-    return np.minimum((done - weights) * num_parts // done[-1], num_parts - 1)
+def _by_range(graph: Graph, num_parts: int) -> np.ndarray:
+    """Ranges of ids, one of the nodes to train and one of the others: each part has as many as any other, or one more.
+
+    Of all nodes in one, parts that hold as many to train differ in size wherever those are not spread evenly.
+    """
+    to_train = np.zeros(graph.num_nodes, np.bool_)
+    if "train" in graph.splits:
+        to_train[graph.splits["train"].numpy()] = True
+    train, of_all = (_even(count, num_parts) for count in (int(to_train.sum()), graph.num_nodes))
+    part = np.empty(graph.num_nodes, np.int64)
+    part[to_train] = np.repeat(np.arange(num_parts), train)
+    part[~to_train] = np.repeat(np.arange(num_parts), of_all - train)
+    return part
+
+
+def _even(count: int, num_parts: int) -> np.ndarray:
+    """int64 `[num_parts]` that add up to `count`, the first of them one more than the others where it must be."""
+    return count // num_parts + (np.arange(num_parts) < count % num_parts)
 
 
 def _check_disk(graph: Graph, store: Path, out: Path) -> None:
@@ -196,7 +212,7 @@ def _write(graph: Graph, store: Path, folder: Path, part: np.ndarray, config: Pa
     about = {"method": config.method, "seed": config.seed, "edge_cut": _edge_cut(graph, part)}
     x = {"dtype": told["x"]["dtype"], "shape": told["x"]["shape"], "sampled_crc": sampled_crc(graph.x)}
     x["place_crc"] = sampled_crc(torch.from_numpy(place))
-    more = {"x": x, "parts": parts, "partition": about}
+    more = {"x": x, "parts": parts, "partition": about, "partition_of": str(store.absolute())}
     write_manifest(folder, manifest_of(graph.name, graph.num_classes, graph.task, graph.notes, arrays, **more))
 
 

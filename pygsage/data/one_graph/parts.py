@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pygsage.data.files.arrays import damaged, map_array, verify_array
+from pygsage.data.files.arrays import made_by, map_array, verify_array
 from pygsage.data.files.fetch import read_rows
 from pygsage.data.one_graph.sampled import sampled_crc
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 
 X_DTYPES = ("float32", "float16")
+MOST_LISTED = 16  # parts, each with a line of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,14 +107,20 @@ class Parts:
                     array = map_array(folder, "x", self.told[part]["x"], (self.dtype.name,))
                     is_own = sampled_crc(array) == self.told[part]["sampled_crc"]
                 except (KeyError, TypeError, ValueError, OSError) as error:
-                    raise damaged(folder, f"{error}") from None
+                    raise DatasetError(f"{folder} is damaged: {in_words(error)}.", self._again()) from None
                 if not is_own:  # parts of one size are easily mistaken for each other when they are copied
                     raise DatasetError(
                         f"{folder} is damaged, or another part: expected the features that were written there.",
-                        "Copy it once more from the folder that pygsage partition wrote.",
+                        self._again(),
                     )
                 self._open[part] = array.numpy()
             return self._open[part]
+
+    def _again(self) -> str:
+        return (
+            "Copy it once more from the folder that pygsage partition wrote; or delete the whole folder and "
+            f"{made_by(self.folder)}"
+        )
 
     def read(self, places: np.ndarray, out: np.ndarray, to: np.ndarray | None = None) -> None:
         """Copies the rows of some storage numbers, int64 `[n]`, whose parts are all here.
@@ -139,7 +146,7 @@ class Parts:
                 try:
                     verify_array(self.folder / name_of(part), "x", told["x"])
                 except ValueError as error:
-                    raise ValueError(f"{name_of(part)}: {error}") from None
+                    raise ValueError(f"{name_of(part)}: {in_words(error)}") from None
         return [part for part in range(len(self)) if not self.is_here(part)]
 
     def describe(self) -> dict[str, Any]:
@@ -187,12 +194,22 @@ def name_of(part: int) -> str:
 def parts_text(answer: Mapping[str, Any]) -> list[str]:
     """Lines on what `Parts.describe` told."""
     about: Mapping[str, Any] = answer["partition"]
-    rows: Iterable[Mapping[str, Any]] = answer["parts"]
+    rows: Sequence[Mapping[str, Any]] = answer["parts"]
     lines = [
         f"parts        {len(answer['parts'])} ({about['method']}), {about['edge_cut']:.1%} of the edges between them"
     ]
-    for part, row in enumerate(rows):
-        where = "" if row["here"] else ", not here"
-        size = row["bytes"] / 2**20
-        lines.append(f"  {name_of(part):<10} {row['nodes']:,} nodes, {row['train']:,} to train, {size:,.1f} MiB{where}")
-    return lines
+    listed = [
+        f"  {name_of(part):<10} {row['nodes']:,} nodes, {row['train']:,} to train, {row['bytes'] / 2**20:,.1f} MiB"
+        f"{'' if row['here'] else ', not here'}"
+        for part, row in enumerate(rows)
+    ]
+    if len(listed) <= MOST_LISTED:
+        return lines + listed
+    nodes, train, sizes = ([row[key] for row in rows] for key in ("nodes", "train", "bytes"))
+    away = sum(not row["here"] for row in rows)
+    return [
+        *lines,
+        f"  a part     {min(nodes):,} to {max(nodes):,} nodes, {min(train):,} to {max(train):,} to train, "
+        f"{min(sizes) / 2**20:,.1f} to {max(sizes) / 2**20:,.1f} MiB{f'; {away:,} not here' if away else ''}",
+        "             (--json lists each)",
+    ]

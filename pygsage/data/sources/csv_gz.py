@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pygsage.data.sources.npz_members import made
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 
 _CHUNK_VALUES = 1 << 22
 _TABLE = "a whole table of numbers, packed by gzip"
@@ -81,7 +81,7 @@ def read_pieces(path: Path) -> Iterator[tuple[int, np.ndarray]]:
                     yield start, values
                     start += len(values)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DatasetError(f"{path} is cut short or damaged ({error}); expected {_TABLE}.", _AGAIN) from None
+        raise DatasetError(f"{path} is cut short or damaged ({in_words(error)}); expected {_TABLE}.", _AGAIN) from None
     except OSError as error:
         raise DatasetError(f"{path} cannot be read: {error.strerror or error}; expected {_TABLE}.") from None
     except (ValueError, OverflowError) as error:  # pandas: rows of different length, text that is no UTF-8

@@ -25,7 +25,7 @@ from pygsage.data.files.ragged import Rows
 from pygsage.data.files.streams import HEADER_BYTES, checksum, header
 from pygsage.data.store.schema import Column, Schema, as_tensor
 from pygsage.data.store.writer import FORMAT, VERSION, manifest_checksum
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -67,7 +67,7 @@ class ColumnStore:
                 plan.check(num_graphs)
             store.notes, store.checked = tuple(map(str, manifest["notes"])), manifest.get("checked")
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as error:
-            raise damaged(folder, f"{type(error).__name__}: {error}") from None
+            raise damaged(folder, in_words(error)) from None
         store.folder = folder
         return store
 

@@ -16,7 +16,7 @@ from pygsage.data.files.arrays import damaged
 from pygsage.data.store.column_store import ColumnStore, open_manifest, out_of_range
 from pygsage.data.store.rows import FILES, RocksRows, SqliteRows, decode_row, describe_files
 from pygsage.data.store.schema import Schema
-from pygsage.errors import DatasetError
+from pygsage.errors import DatasetError, in_words
 
 _NETWORK = (
     "nfs",
@@ -139,7 +139,7 @@ class RowDatabase(GraphDatabase):
                 if path.stat().st_size != told["bytes"]:
                     raise ValueError(f"{name} has {path.stat().st_size} bytes; expected {told['bytes']}")
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            raise damaged(self.folder, f"{type(error).__name__}: {error}") from None
+            raise damaged(self.folder, in_words(error)) from None
         self._rows: SqliteRows | RocksRows | None = None
         self._process = -1
 
@@ -156,7 +156,7 @@ class RowDatabase(GraphDatabase):
                 raise ValueError("its row is missing")
             return decode_row(row, self.graph_schema, self.data_class)
         except (ValueError, IndexError, sqlite3.DatabaseError) as error:
-            raise damaged(self.folder, f"graph {index}: {error}") from None
+            raise damaged(self.folder, f"graph {index}: {in_words(error)}") from None
 
     def verify(self) -> None:
         """Compares every byte with what was written."""

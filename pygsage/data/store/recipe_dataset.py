@@ -21,7 +21,7 @@ from pygsage.data.store.stored import Filter, Transform
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.decide import size_text
 from pygsage.memory.machine import read_machine
-from pygsage.spelling import parse_size
+from pygsage.spelling import limit_of
 
 Storage = Literal["auto", "memory", "disk"]
 _NUM_SAMPLED = 64
@@ -60,7 +60,7 @@ def open_dataset(
     """
     if storage not in ("auto", "memory", "disk"):
         raise ConfigError(f"storage is {storage!r}; expected auto, memory or disk.")
-    limit = parse_size(memory_limit, "memory_limit") if isinstance(memory_limit, str) else memory_limit
+    limit = limit_of(memory_limit, "memory_limit")
     if isinstance(recipe, (str, Path)):
         if not is_store(recipe):
             raise DatasetError(f"{recipe} is no folder of a store; expected one, or a Recipe.")
@@ -132,7 +132,7 @@ def choose_storage(num_bytes: int, storage: Storage, memory_limit: int | str | N
     Raises:
         DatasetError: when `storage="memory"` does not fit, with the number.
     """
-    limit = parse_size(memory_limit, "memory_limit") if isinstance(memory_limit, str) else memory_limit
+    limit = limit_of(memory_limit, "memory_limit")
     machine = read_machine()
     available = limit if limit is not None else machine.memory_available_bytes
     source = "memory_limit" if limit is not None else machine.memory_available_source

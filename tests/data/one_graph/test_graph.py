@@ -181,10 +181,13 @@ def test_the_manifest_is_written_last(graph: Graph, tmp_path: Path, monkeypatch:
 def test_a_missing_or_truncated_array_is_refused(folder: Path, name: str) -> None:
     path = folder / name
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(DatasetError, match=r"is damaged: ValueError: .* bytes; expected .*Delete the folder"):
+    with pytest.raises(
+        DatasetError,
+        match=r"is damaged: [a-z/]+\.npy has .*; expected .* again: pygsage convert DATASET",
+    ):
         Graph.open(folder)
     path.unlink()
-    with pytest.raises(DatasetError, match="is damaged: FileNotFoundError"):
+    with pytest.raises(DatasetError, match=r"is damaged: .*\.npy: no such file or directory\."):
         Graph.open(folder)
 
 
@@ -216,10 +219,15 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "names the file '/etc/passwd' for 'y'": lambda m: m["arrays"]["y"].update(file="/etc/passwd"),
     "names the file 'z.npy' for 'z'": lambda m: m["arrays"].update(z={"file": "z.npy"}),
     "expected float64": lambda m: m["arrays"]["x"].update(dtype="float64"),
-    "KeyError: 'bytes'": lambda m: m["arrays"]["x"].pop("bytes"),
-    "TypeError": lambda m: m["arrays"].update(x=3),
-    "AttributeError": lambda m: m.update(arrays=["indptr", "indices", "edge_id", "x", "y", "split/train"]),
-    "KeyError: 'num_classes'": lambda m: m.pop("num_classes"),
+    "'bytes' is missing": lambda m: m["arrays"]["x"].pop("bytes"),
+    "is damaged: an entry is of another kind": lambda m: m["arrays"].update(x=3),
+    "is damaged: an entry is of another kind than expected": lambda m: m.update(
+        arrays=["indptr", "indices", "edge_id", "x", "y", "split/train"]
+    ),
+    "says of edge_order: 'sorted'; expected 'as given'": lambda m: m.update(edge_order="sorted"),
+    "says of edge_order: 3; expected": lambda m: m.update(edge_order=3),
+    "an entry is not of the kind or length": lambda m: m.update(num_classes="many"),
+    "'num_classes' is missing": lambda m: m.pop("num_classes"),
 }
 
 

@@ -15,6 +15,7 @@ from pygsage.data.one_graph.csc import build_csc
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.one_graph.mapped import open_stores
 from pygsage.data.one_graph.partition import partition_graph, share_both_ways
+from pygsage.data.one_graph.parts import parts_text
 from pygsage.errors import DatasetError, EnvironmentLimitError
 from pygsage.memory.machine import read_machine
 from pygsage.memory.partition import PartitionConfig, metis_bytes
@@ -82,6 +83,41 @@ def test_every_row_is_in_its_part_and_all_else_is_as_it_was(
     Graph.verify(tmp_path / "out")
 
 
+@pytest.mark.parametrize("parts", [3, 7, 400])
+def test_ranges_share_out_training_nodes_and_all_nodes_evenly(store: Path, tmp_path: Path, parts: int) -> None:
+    graph = Graph.open(store).split_anew({"train": torch.arange(101)}, ())  # the first, as in many a dataset
+    graph.save(tmp_path / "first")
+    found = partitioned(tmp_path / "first", tmp_path / "out", parts, "range").parts
+    assert found is not None
+    for counts in (found.num_train, np.diff(found.begins)):
+        assert max(counts) - min(counts) <= 1
+    assert sum(found.num_train) == 101
+
+
+@pytest.mark.parametrize(("target", "where"), [("store/out", "inside"), ("store/split/out", "inside"), (".", "around")])
+def test_a_folder_inside_or_around_the_store_is_refused(store: Path, target: str, where: str) -> None:
+    before = sorted(store.parent.rglob("*"))
+    with pytest.raises(
+        DatasetError, match=f"lies {where} .*store, which it is to be made from; .* such as .*store_new"
+    ):
+        partitioned(store, store.parent / target, method="range")
+    assert sorted(store.parent.rglob("*")) == before
+
+
+def test_many_parts_are_summed_up(store: Path, tmp_path: Path) -> None:
+    few, many = (partitioned(store, tmp_path / f"{n}", n, "range").parts for n in (16, 17))
+    assert few is not None
+    assert many is not None
+    assert len(parts_text(few.describe())) == 17
+    said = parts_text(many.describe())
+    assert said[1:] == [
+        "  a part     23 to 24 nodes, 5 to 6 to train, 0.0 to 0.0 MiB",
+        "             (--json lists each)",
+    ]
+    shutil.rmtree(tmp_path / "17" / "part-3")
+    assert "MiB; 1 not here" in parts_text(many.describe())[1]
+
+
 def test_what_is_in_common_is_linked_and_a_machine_needs_its_own_part_alone(store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     partitioned(store, out)
@@ -117,8 +153,10 @@ def test_damage_is_told(store: Path, tmp_path: Path, harm: str) -> None:
     else:
         manifest["parts"][1]["num_train"] += 1
     (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DatasetError, match="is damaged"):
+    with pytest.raises(DatasetError, match="is damaged") as told:
         Graph.verify(out)
+    assert f"pygsage partition {store} {out} --parts 2 --method metis" in told.value.advice
+    assert "Error" not in str(told.value)
 
 
 def test_a_graph_that_metis_cannot_hold_is_refused_with_the_figure(store: Path, tmp_path: Path) -> None:

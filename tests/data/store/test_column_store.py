@@ -260,10 +260,10 @@ def test_a_missing_truncated_or_foreign_file_is_found_at_opening(folder: Path, n
     content = (folder / name).read_bytes()
     for bad in (content[:-1], content + b"x", b"x" * len(content)):
         (folder / name).write_bytes(bad)
-        with pytest.raises(DatasetError, match="is damaged: ValueError"):
+        with pytest.raises(DatasetError, match="is damaged: .*npy (has|does not begin as)"):
             ColumnStore.open(folder)
     (folder / name).unlink()
-    with pytest.raises(DatasetError, match="is damaged: FileNotFoundError"):
+    with pytest.raises(DatasetError, match="is damaged: .*npy: no such file or directory"):
         ColumnStore.open(folder)
 
 
@@ -295,13 +295,13 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "was not written by pygsage": lambda m: m.update(format="other"),
     "names the file '../x.npy'": lambda m: m["arrays"]["x"].update(file="../x.npy"),
     "names the file '../y'": lambda m: m["arrays"].update({"../y": m["arrays"]["y"]}),
-    "KeyError: 'x'": lambda m: m["arrays"].pop("x"),
-    "KeyError: 'nodes.slices'": lambda m: m["arrays"].pop("nodes.slices"),
+    "'x' is missing": lambda m: m["arrays"].pop("x"),
+    "'nodes.slices' is missing": lambda m: m["arrays"].pop("nodes.slices"),
     "slices do not fit": lambda m: m.update(num_graphs=7),
     "is described as": lambda m: m["schema"]["columns"][0].update(dtype="object"),
     "does not begin as float64": lambda m: m["arrays"]["x"].update(dtype="float64"),
     "two columns have the same name": lambda m: m["schema"]["columns"].append(m["schema"]["columns"][0]),
-    "TypeError": lambda m: m.update(schema=3),
+    "an entry is of another kind": lambda m: m.update(schema=3),
     "of the backend sqlite; expected columnar": lambda m: m.update(backend="sqlite"),
 }
 
