@@ -23,14 +23,14 @@ def evaluate_nodes(
 
 
 def _score_rows(shape: DatasetShape, training: Training, *, on_disk: bool) -> list[Row]:
-    """What scoring the whole outputs takes: training/metrics.py takes 65,536 rows at once, as float64."""
+    """What scoring the whole outputs takes: training/loop.py takes 65,536 rows at once, metrics.py as float64."""
     n, c = shape.num_nodes, shape.num_classes
     nodes = -(-shape.scored_size // training.num_ranks)
     at_once = min(nodes, SCORED_ROWS)
     place = "disk" if on_disk or training.num_ranks > 1 else "rank"
     return [
         Row("evaluate", place, "outputs", 4 * n * c, f"4 x {n:,} nodes x {c:,}"),
-        Row("evaluate", "rank", "outputs of scored nodes", 4 * nodes * c, f"4 x {nodes:,} nodes x {c:,}"),
+        Row("evaluate", "rank", "outputs of scored nodes", 4 * at_once * c, f"4 x {at_once:,} rows x {c:,}"),
         Row("evaluate", "rank", "scores, float64", 16 * at_once * c, f"16 x {at_once:,} rows x {c:,}"),
     ]
 

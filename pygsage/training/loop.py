@@ -25,8 +25,8 @@ from pygsage.sampling.shard import share_of
 from pygsage.training.checkpoint import save_checkpoint, save_weights
 from pygsage.training.events import EventFiles
 from pygsage.training.losses import Loss
-from pygsage.training.metrics import build_scores, choose_metric
-from pygsage.training.ogb import ogb_metric, score_with_ogb
+from pygsage.training.metrics import SCORED_ROWS, build_scores, choose_metric
+from pygsage.training.ogb import OgbScores, ogb_metric
 from pygsage.training.optimizers import build_optimizer, build_scheduler
 from pygsage.training.problem import Problem, StepBatch
 from pygsage.training.report import Report
@@ -268,13 +268,16 @@ class Trainer:
         for split in splits:
             ids = data.splits[split]
             mine = ids[share_of(len(ids), world.rank, world.size)]
-            scores, y = predict(mine), data.y[mine]
-            count = build_scores(data)
-            count.update(scores, y)
-            official = score_with_ogb(self.problem.data.name, y, scores, world)
+            count, official = build_scores(data), OgbScores(data.name)
+            # In pieces, as the scores of a large split take more than all that is counted of them.
+            for some in mine.split(SCORED_ROWS):
+                scores, y = predict(some), data.y[some]
+                count.update(scores, y)
+                official.update(scores, y)
+                del scores
             found = count.compute(world)
             found[f"num_{self.problem.unit}s"] = found.pop("num_nodes")  # what was scored, by its name
-            results[split] = {**official, **found}
+            results[split] = {**official.compute(world), **found}
         return results
 
     def _score(self, split: str, epoch: int, **marks: bool) -> dict[str, float]:

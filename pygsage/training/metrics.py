@@ -21,7 +21,7 @@ from pygsage.distributed import World
 from pygsage.errors import ConfigError
 from pygsage.training.problem import Labelled
 
-_ROWS_AT_ONCE = 65_536  # bounds the memory of a metric over millions of nodes
+SCORED_ROWS = 65_536  # bounds the memory of a metric over millions of nodes
 
 
 class Scores(Protocol):
@@ -85,8 +85,8 @@ class ClassificationScores:
 
     def update(self, scores: Tensor, y: Tensor) -> None:
         """Adds nodes with class scores [n, C] (any float) and labels int64 [n]; n may be zero."""
-        for start in range(0, len(y), _ROWS_AT_ONCE):
-            part, labels = scores[start : start + _ROWS_AT_ONCE], y[start : start + _ROWS_AT_ONCE]
+        for start in range(0, len(y), SCORED_ROWS):
+            part, labels = scores[start : start + SCORED_ROWS], y[start : start + SCORED_ROWS]
             self._counts += self._count(part.argmax(dim=-1), labels)
             self._loss_sum += F.cross_entropy(part.double(), labels, reduction="sum")
             if self._ranking is not None:
@@ -136,8 +136,8 @@ class MultilabelScores:
 
     def update(self, scores: Tensor, y: Tensor) -> None:
         """Adds nodes with scores before the sigmoid and labels 0, 1 or NaN, both [n, C]; n may be zero."""
-        for start in range(0, len(y), _ROWS_AT_ONCE):
-            part, labels = scores[start : start + _ROWS_AT_ONCE], y[start : start + _ROWS_AT_ONCE]
+        for start in range(0, len(y), SCORED_ROWS):
+            part, labels = scores[start : start + SCORED_ROWS], y[start : start + SCORED_ROWS]
             known = ~torch.isnan(labels)
             target = torch.where(known, labels, -1.0).to(torch.int64)
             predicted = (part > 0).to(torch.int64)
@@ -183,8 +183,8 @@ class RegressionScores:
 
     def update(self, scores: Tensor, y: Tensor) -> None:
         """Adds nodes with predicted and true values, both [n, C], NaN where a true one is missing; n may be zero."""
-        for start in range(0, len(y), _ROWS_AT_ONCE):
-            part, labels = scores[start : start + _ROWS_AT_ONCE], y[start : start + _ROWS_AT_ONCE]
+        for start in range(0, len(y), SCORED_ROWS):
+            part, labels = scores[start : start + SCORED_ROWS], y[start : start + SCORED_ROWS]
             known = ~torch.isnan(labels)
             predicted, target = part[known].double(), labels[known].double()
             self._absolute.update(predicted, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from pygsage.data.names import parse_reference
@@ -17,23 +18,37 @@ def ogb_metric(dataset: str) -> str | None:
     return f"ogb_{ogb_entry(dataset).metric}"
 
 
-def score_with_ogb(dataset: str, y: Tensor, scores: Tensor, world: World) -> dict[str, float]:
-    """What OGB's evaluator says, on rank 0 and told to all; nothing for other datasets.
+class OgbScores:
+    """What OGB's evaluator says of what was added piece by piece; nothing for datasets that are not OGB's.
 
     Args:
-        y: This rank's labels, [n] or [n, C].
-        scores: This rank's outputs, [n, C].
-    """
-    if not _is_ogb(dataset):
-        return {}
-    from pygsage.data.ogb_package import ogb_scores
+        dataset: Its name.
 
-    # Each rank has a share, and the official score is no sum of parts; of scores of classes the highest is enough.
-    predicted = scores.argmax(dim=1) if ogb_metric(dataset) == "ogb_acc" else scores
-    y, predicted = world.gather_rows(y), world.gather_rows(predicted)
-    found = ogb_scores(dataset, y, predicted) if world.is_main else None
-    told: dict[str, float] = world.broadcast(found)
-    return {f"ogb_{name}": value for name, value in told.items()}
+    Cost: 16 bytes a node where the score is of classes, else all scores and labels.
+    """
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset, self._metric = dataset, ogb_metric(dataset)
+        self._labels: list[Tensor] = []
+        self._predicted: list[Tensor] = []
+
+    def update(self, scores: Tensor, y: Tensor) -> None:
+        """Adds some of this rank's outputs [n, C] and labels, [n] or [n, C]."""
+        if self._metric is not None:
+            # Of scores of classes the highest is enough.
+            self._predicted.append(scores.argmax(dim=1) if self._metric == "ogb_acc" else scores)
+            self._labels.append(y)
+
+    def compute(self, world: World) -> dict[str, float]:
+        """The scores, found by rank 0 and told to all: each rank has a share, and they are no sums of parts."""
+        if self._metric is None:
+            return {}
+        from pygsage.data.ogb_package import ogb_scores
+
+        y, predicted = (world.gather_rows(torch.cat(parts)) for parts in (self._labels, self._predicted))
+        found = ogb_scores(self.dataset, y, predicted) if world.is_main else None
+        told: dict[str, float] = world.broadcast(found)
+        return {f"ogb_{name}": value for name, value in told.items()}
 
 
 def _is_ogb(dataset: str) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,11 @@ from sklearn.metrics import (
 
 from pygsage.config import TrainConfig
 from pygsage.data.one_graph.graph import Graph
+from pygsage.distributed import World
 from pygsage.errors import ConfigError
+from pygsage.memory.peak import PeakMemory
 from pygsage.sampling.shard import share_of
+from pygsage.training.loop import Trainer
 from pygsage.training.metrics import (
     ClassificationScores,
     MultilabelScores,
@@ -206,6 +210,30 @@ def test_c128_counters_do_not_grow_with_the_number_of_nodes() -> None:
         counter.update(torch.tensor([[1.0, 0.0, 0.0]]).expand(70_000, 3), torch.zeros(70_000, dtype=torch.int64))
     assert counter.compute()["num_nodes"] == 210_000
     assert counter._counts.numel() == 15
+
+
+def test_c128_a_million_predictions_are_scored_under_a_cap() -> None:
+    """Of 16 classes: 61 MiB of scores in all, and never 50 MiB at a time."""
+    num = 1_000_000
+    y = torch.arange(num, dtype=torch.int32).long() % 16
+    data = SimpleNamespace(name="g", task="classes", num_classes=16, y=y, splits={"test": torch.arange(num)})
+    problem = SimpleNamespace(data=data, unit="node")
+    memory = PeakMemory(interval_s=60)
+
+    def predict(nodes: torch.Tensor) -> torch.Tensor:
+        scores = torch.nn.functional.one_hot(y[nodes], 16).float()
+        scores[nodes < num // 4] = 0.0
+        memory.sample()  # beside what is held of the pieces before
+        return scores
+
+    problem.predictor = lambda *args, **options: predict
+    trainer = SimpleNamespace(problem=problem, world=World(), model=None, scratch=None)
+    with memory:
+        before = memory.sample()
+        found = Trainer._evaluate(trainer, ("test",))["test"]  # type: ignore[arg-type]
+    assert found["accuracy"] == pytest.approx(0.75 + 0.25 / 16)
+    assert found["num_nodes"] == num
+    assert memory.peak_bytes - before < 50 << 20
 
 
 def _graph(task: str, num_outputs: int) -> Graph:
