@@ -23,6 +23,8 @@ from pygsage.sampling.sampler import NeighborSampler
 from pygsage.sampling.shard import DistributedSeedSampler, StepPositions
 from pygsage.spelling import whole_number
 
+_LEAST_FILES = 1024  # a batch has some ten tensors; of each worker two are under way, and users keep some
+
 
 class _Positions(torch.utils.data.Dataset[list[int]]):
     """Hands each batch of positions through whole, so that the step it carries is not lost."""
@@ -75,8 +77,8 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
         ConfigError: for seeds, numbers of neighbours or options that cannot be used.
         DatasetError: when `data` is not one graph, or an edge or a seed is out of range.
 
-    Cost: workers hold the topology in shared memory, once; when /dev/shm cannot hold it, the loader says so
-    and works without them.
+    Cost: workers hold the topology in shared memory, once, and hand tensors over as open files; when /dev/shm or
+    the hard limit of open files is too small for that, the loader says so and works without them.
     """
 
     def __init__(
@@ -185,7 +187,7 @@ class NeighborLoader(PyGNeighborLoader, _StepDataLoader):
 
 
 def _workers_that_help(num_workers: int, sampler: NeighborSampler) -> int:
-    """At most one worker for each core of this rank, and none when /dev/shm cannot hold what they share."""
+    """At most one worker for each core of this rank, and none without room for what they share or hand over."""
     machine = read_machine()
     cores = max(1, machine.num_cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     if num_workers > cores:
@@ -195,6 +197,16 @@ def _workers_that_help(num_workers: int, sampler: NeighborSampler) -> int:
             RuntimeWarning,
             stacklevel=3,
         )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < _LEAST_FILES:  # -1: no limit
+        warnings.warn(
+            f"Worker processes hand over each tensor of a batch as an open file, and there is a hard limit of {hard:,} "
+            f"open files: sampling in this process instead. Raise it to {_LEAST_FILES:,} (ulimit -Hn) to use "
+            "num_workers.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return 0
     needed = sum(t.numel() * t.element_size() for t in sampler.held() if not t.is_shared())
     free = machine.shm_free_bytes
     if free is None or needed <= free:

@@ -13,12 +13,14 @@ import pytest
 import torch
 
 from pygsage.config import TrainConfig
+from pygsage.data import storage as storage_module
 from pygsage.data.names import parse_reference
 from pygsage.data.one_graph.graph import Graph
 from pygsage.data.open import open_graph
 from pygsage.data.storage import Storage, check_build, choose_storage, fingerprint_of, is_current, store_folder
 from pygsage.errors import ConfigError, DatasetError, EnvironmentLimitError
 from pygsage.memory.peak import undroppable_bytes
+from pygsage.memory.shapes import shape_from_numbers
 
 Write = Callable[..., Path]
 SMALL = {"fanouts": (2, 2), "hidden": 4, "batch_size": 8, "gpus": "0"}
@@ -61,6 +63,31 @@ def test_c011_what_fits_nowhere_is_refused_with_the_numbers(ring_npz: Write, sto
         choose_storage(of(ring_npz(), memory_limit="1MiB", storage=storage), 1)
     assert refused.value.exit_status == 4
     assert choose_storage(of(ring_npz(), memory_limit="1MiB"), 1, refuse=False).kind == "disk"
+
+
+def test_c004_the_limit_of_the_control_group_decides_on_a_host_with_plenty(
+    ring_npz: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 of 512 MiB are in use in the group of a job, on a host with 60 GiB available."""
+    for path, text in {
+        "proc/meminfo": f"MemTotal: {64 << 20} kB\nMemAvailable: {60 << 20} kB\n",
+        "proc/self/cgroup": "0::/pod/job\n",
+        "proc/self/mountinfo": "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        "sys/fs/cgroup/pod/memory.max": f"{512 << 20}\n",
+        "sys/fs/cgroup/pod/memory.current": f"{400 << 20}\n",
+        "sys/fs/cgroup/pod/job/memory.max": "max\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    real = storage_module.read_machine
+    monkeypatch.setattr(storage_module, "read_machine", lambda *args, **options: real(tmp_path))
+    large = shape_from_numbers(1, 100_000, 200_000, 512, num_classes=10)  # 195 MiB of features
+    for storage in ("auto", "memory"):
+        with pytest.raises(EnvironmentLimitError, match=r"over 50% of .*cgroup v2.*pod/memory\.max") as refused:
+            choose_storage(of(ring_npz(), storage=storage), 1, large)
+        assert refused.value.exit_status in (3, 4)  # whether the process itself leaves room for the disk's way
+    monkeypatch.undo()
+    assert choose_storage(of(ring_npz()), 1, large).kind == "memory"
 
 
 def test_converting_asks_for_ram_and_disk_first(ring_npz: Write, tmp_path: Path) -> None:

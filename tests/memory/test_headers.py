@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
+from pygsage import to_on_disk_dataset
 from pygsage.errors import DatasetError
 from pygsage.memory.headers import ITEM_BYTES, Header, read_npy, read_npz, read_pt
+from pygsage.memory.shapes import shape_of
 
 
 @pytest.mark.parametrize("dtype", [name for name in ITEM_BYTES if name != "bfloat16"])
@@ -66,6 +68,28 @@ def test_c008_headers_are_read_and_not_the_data(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("zipfile.io.open", lambda *a, **k: Counted(real(*a, **k)))
     assert read_npz(path)["x"].num_bytes == 16 << 20
     assert 0 < read < 200_000
+
+
+def test_c008_no_form_of_a_dataset_is_read_to_know_its_size(tmp_path: Path) -> None:
+    """16 MiB of features in each: an array, a graph, many graphs, and the folders of a PyG class and of a store."""
+    x, edges = torch.zeros(1 << 14, 1 << 8), torch.zeros(2, 100, dtype=torch.int64)
+    graph = Data(x=x, edge_index=edges, y=torch.zeros(len(x), dtype=torch.int64))
+    np.save(tmp_path / "x.npy", x.numpy())
+    torch.save(graph, tmp_path / "one.pt")
+    small = [Data(x=part, edge_index=edges, y=torch.tensor([0])) for part in x.split(1 << 10)]
+    processed = tmp_path / "folder" / "processed"
+    processed.mkdir(parents=True)
+    InMemoryDataset.save(small, str(processed / "data.pt"))
+    to_on_disk_dataset(small, tmp_path / "store")
+    for name, num_graphs in (("x.npy", 1), ("one.pt", 1), ("folder", 16), ("store", 16)):
+        before = bytes_read()
+        shape = shape_of(str(tmp_path / name))
+        assert bytes_read() - before < 400_000, name
+        assert (shape.num_graphs, shape.x_bytes) == (num_graphs, 16 << 20), name
+
+
+def bytes_read() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_c012_a_small_file_says_nothing_of_what_it_becomes(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_database_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.splits["val"].tolist() == [1, 4, 7, 10]
 
 
-def test_c015_a_label_from_a_database_does_not_keep_its_graph(tmp_path: Path) -> None:
+def test_a_label_from_a_database_does_not_keep_its_graph(tmp_path: Path) -> None:
     to_on_disk_dataset(graphs(lambda number, n: torch.ones(n, 500)), tmp_path / "store", "sqlite")
     reader = GraphReader(tmp_path / "store")
     column = reader.schema.column("y")

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from pygsage.data.store.convert import to_on_disk_dataset
 from pygsage.data.store.in_memory import InMemoryGraphs
 from pygsage.errors import DatasetError
+from pygsage.memory.peak import PeakMemory
 from tests.data.dataset_contract import DatasetContract, assert_same, molecules, plain, typed
 
 
@@ -42,6 +43,18 @@ def test_pygs_own_way_of_writing_a_dataset(tmp_path: Path) -> None:
     dataset = Own(tmp_path, pre_transform=lambda data: data)
     assert len(dataset) == 40
     assert_same(dataset[3], molecules()[3])
+
+
+@pytest.mark.parametrize("num_graphs", [1, 200])
+def test_c003_saving_holds_no_second_copy(num_graphs: int, tmp_path: Path) -> None:
+    """PyG's own way writes into a buffer in RAM first: 2 to 4.8 times the payload, of which this is 64 MiB."""
+    x = torch.ones(1 << 18, 1 << 6)
+    graphs = (Data(x=part) for part in x.chunk(num_graphs))
+    with PeakMemory(interval_s=0.001) as memory:
+        before = memory.sample()
+        InMemoryGraphs.save(graphs, str(tmp_path / "store"))
+    assert memory.peak_bytes - before < 24 << 20
+    assert (tmp_path / "store" / "x.npy").stat().st_size > x.nbytes
 
 
 def test_joined_attributes_and_slices_are_pygs(dataset: InMemoryGraphs) -> None:
