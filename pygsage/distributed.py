@@ -50,6 +50,7 @@ class World:
         device: Where this rank computes.
         machine: Number of the machine.
         local_ranks: Ranks of this machine's processes, ascending; the first is its local rank 0.
+        machines: Those of each machine.
 
     All collectives must be called by all ranks (the local ones by all ranks of a machine) in the same order. They
     raise `PeerLostError` when another rank has died.
@@ -62,7 +63,9 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     machine: int = 0
     local_ranks: tuple[int, ...] = (0,)
+    machines: tuple[tuple[int, ...], ...] = ((0,),)
     _local_group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+    _first_group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
     _place: Place | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -150,6 +153,16 @@ class World:
                 dist.broadcast(dense.view(-1).view(torch.uint8), src=0)  # bytes: gloo lacks some dtypes
                 if dense.data_ptr() != tensor.data_ptr():
                     tensor.detach().copy_(dense)
+        return tensor
+
+    def between_machines_(self, tensor: Tensor, source: int) -> Tensor:
+        """Overwrites a contiguous tensor on the CPU with that of `source`; returns it.
+
+        Called by the first rank of each machine alone, of which `source` is one. Shape and dtype are the same on all.
+        """
+        if len(self.machines) > 1 and tensor.numel() > 0:
+            with self._collective():
+                dist.broadcast(tensor.view(-1).view(torch.uint8), src=source, group=self._first_group)
         return tensor
 
     def broadcast(self, value: Any) -> Any:
@@ -303,10 +316,17 @@ def _local_group(world: World, timeout: timedelta) -> dict[str, Any]:
             "Start the ranks with torchrun.",
         )
     if len(members) == 1:
-        return {"local_ranks": tuple(own)}
+        return {"local_ranks": tuple(own), "machines": (tuple(own),)}
     # Every rank takes part in making every group, in the same order.
     groups = {m: dist.new_group(ranks, timeout=timeout, backend="gloo") for m, ranks in members.items()}
-    return {"local_ranks": tuple(own), "_local_group": groups[world.machine]}
+    first = dist.new_group([ranks[0] for ranks in members.values()], timeout=timeout, backend="gloo")
+    whole = tuple(map(tuple, members.values()))
+    return {
+        "local_ranks": tuple(own),
+        "machines": whole,
+        "_local_group": groups[world.machine],
+        "_first_group": first if world.rank == own[0] else None,
+    }
 
 
 def _is_peer_error(error: RuntimeError) -> bool:

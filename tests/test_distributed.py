@@ -188,6 +188,11 @@ with World.start() as world:
     assert (world.machine, world.local_ranks, world.local_rank, world.local_size) == (rank // 2, mine, rank % 2, 2)
     assert world.is_local_main == (rank in (0, 2))
     assert world.local_broadcast({"from": rank}) == {"from": mine[0]}
+    assert world.machines == ((0, 1), (2, 3))
+    if world.is_local_main:
+        for source in (2, 0):
+            rows = torch.full((3, 2), float(rank))
+            assert world.between_machines_(rows, source) is rows and (rows == source).all()
     check_barrier(world.local_barrier, "local", mine)
     check_barrier(world.barrier, "all", range(size))
     # One machine's barrier does not wait for the other machine.

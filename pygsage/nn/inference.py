@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -39,6 +40,7 @@ def layerwise_inference(
     last_hidden: bool = False,
     wanted: Tensor | None = None,
     features: FeatureRows | None = None,
+    on_all_machines: bool = False,
 ) -> Tensor:
     """The output of `model` for all nodes, as its full-batch forward in `eval()` mode gives, in order of node id.
 
@@ -49,6 +51,8 @@ def layerwise_inference(
         indptr: int64 [N + 1]: where each node's in-neighbours begin in `indices`.
         indices: int32 or int64 [E].
         world: When given, the rows are split over the ranks of this machine, which all have to call this.
+        on_all_machines: Split the rows over the ranks of all machines, which all have to call this; they send each
+            other the outputs of each layer, N x width values of the rows that are computed.
         scratch: A folder on this machine that its ranks share; needed when there are several. Where it is given, the
             layers' outputs are files there, which need no RAM that the kernel cannot take back.
         edge_budget: The most edges that are aggregated at once; a node with more neighbours is done in parts.
@@ -75,33 +79,37 @@ def layerwise_inference(
     parameter = next(sage.parameters())
     device = torch.device(device) if device is not None else parameter.device
     num_layers = sage.num_layers - 1 if last_hidden else sage.num_layers
-    arrays = _Arrays(len(x), parameter.dtype, x.device, world, scratch)
+    arrays = _Arrays(len(x), parameter.dtype, x.device, world, scratch, on_all_machines)
     was_training = sage.training
     sage.eval()
     try:
-        first, last = arrays.own_rows(indptr)
         needed = needed_rows(indptr, indices, wanted, num_layers)
         gather = Gather(sage.aggr, edge_budget, features)
         inputs = x
 
-        def parts(layer: int) -> Iterable[slice | Tensor]:
-            """This rank's rows of a layer, piece by piece."""
+        def parts(layer: int, rank: int | None = None) -> Iterable[slice | Tensor]:
+            """A rank's rows of a layer, piece by piece; this one's, if none is named."""
             own = needed[layer]
             if own is not None:
-                return arrays.chunks_of(own, indptr, edge_budget)
-            return (slice(*ends) for ends in _chunks(indptr, first, last, edge_budget))
+                return arrays.chunks_of(own, indptr, edge_budget, rank)
+            return (slice(*ends) for ends in _chunks(indptr, *arrays.rows_of(indptr, rank), edge_budget))
+
+        def narrows(layer: int, width_before: int) -> bool:
+            """Whether a layer makes rows so much narrower that its linear map comes first."""
+            narrower = 0 < layer < num_layers and 2 * sage.convs[layer].out_channels <= width_before
+            return narrower and sage.aggr != "max" and device.type == "cpu"
 
         for layer in range(num_layers):
             width = sage.convs[layer].out_channels
             outputs = arrays.next(width)
             with torch.inference_mode():
-                # Where it makes rows narrower the linear map comes first, and overwrites what it reads.
-                narrows = layer > 0 and 2 * width <= inputs.shape[1] and sage.aggr != "max" and device.type == "cpu"
-                if narrows:
+                is_narrow = narrows(layer, inputs.shape[1])
+                if is_narrow:  # the map overwrites what it reads
                     _map_in_place(sage, layer, inputs, parts(layer - 1))
-                    arrays.finish()  # the neighbours may be another rank's
+                    # The neighbours may be another rank's.
+                    arrays.finish(inputs, partial(parts, layer - 1), slice(2 * width))
                 for some in parts(layer):
-                    if narrows:
+                    if is_narrow:
                         rows = gather.aggregate(inputs, indptr, indices, some, width)
                         rows += inputs[some][:, width : 2 * width]
                     else:
@@ -113,7 +121,8 @@ def layerwise_inference(
                     outputs[some] = rows.to(outputs.device)
             if layer == 0 and features is not None:
                 features.finish()
-            arrays.finish()
+            # What is mapped in place next is read by the rank that wrote it alone.
+            arrays.finish(None if narrows(layer + 1, width) else outputs, partial(parts, layer))
             inputs = outputs
             if gather.features is not None:
                 gather.features = ColdRows(outputs) if arrays.in_files else None
@@ -192,12 +201,23 @@ class _Arrays:
     """At most two arrays of [N, width] at a time: in memory, or in files that the ranks of a machine map."""
 
     def __init__(
-        self, num_rows: int, dtype: torch.dtype, device: torch.device, world: World | None, scratch: str | Path | None
+        self,
+        num_rows: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        world: World | None,
+        scratch: str | Path | None,
+        on_all_machines: bool,
     ) -> None:
         self.num_rows = num_rows
         self.dtype = dtype
         self.device = device
         self.world = world if world is not None and world.local_size > 1 and num_rows > 0 else None
+        spans = on_all_machines and world is not None and world.size > world.local_size and num_rows > 0
+        self.all_machines = world if spans else None
+        self.rank, self.size = 0, 1  # of those that share the rows
+        if world is not None and (spans or self.world is not None):
+            self.rank, self.size = (world.rank, world.size) if spans else (world.local_rank, world.local_size)
         self.in_files = num_rows > 0 and (self.world is not None or scratch is not None)
         if self.world is not None and scratch is None:
             raise DatasetError("several ranks share the arrays of an inference; expected a scratch folder for them.")
@@ -215,24 +235,21 @@ class _Arrays:
         """Whether this process makes and removes the files."""
         return self.world is None or self.world.local_rank == 0
 
-    def own_rows(self, indptr: Tensor) -> tuple[int, int]:
-        """This rank's rows, so that all have about the same number of edges and rows together."""
-        if self.world is None:
-            return 0, self.num_rows
+    def rows_of(self, indptr: Tensor, rank: int | None = None) -> tuple[int, int]:
+        """A rank's rows, or this one's, so that all have about the same number of edges and rows together."""
+        rank = self.rank if rank is None else rank
         whole = int(indptr[-1]) + self.num_rows
 
         def bound(rank: int) -> int:
-            share = whole * rank // size
+            share = whole * rank // self.size
             return bisect_left(range(self.num_rows), share, key=lambda row: int(indptr[row]) + row)
 
-        size = self.world.local_size
-        return bound(self.world.local_rank), bound(self.world.local_rank + 1)
+        return bound(rank), bound(rank + 1)
 
-    def chunks_of(self, rows: Tensor, indptr: Tensor, edge_budget: int) -> Iterator[Tensor]:
-        """This rank's share of some rows, piece by piece."""
-        if self.world is not None:
-            rank, size = self.world.local_rank, self.world.local_size
-            rows = rows[len(rows) * rank // size : len(rows) * (rank + 1) // size]
+    def chunks_of(self, rows: Tensor, indptr: Tensor, edge_budget: int, rank: int | None = None) -> Iterator[Tensor]:
+        """A rank's share of some rows, or this one's, piece by piece."""
+        rank = self.rank if rank is None else rank
+        rows = rows[len(rows) * rank // self.size : len(rows) * (rank + 1) // self.size]
         for begin, end in row_chunks(indptr, rows, edge_budget, ROWS_AT_ONCE):
             yield rows[begin:end]
 
@@ -269,8 +286,24 @@ class _Arrays:
         self.finish()
         return torch.from_numpy(np.lib.format.open_memmap(path, "r+"))
 
-    def finish(self) -> None:
-        """Waits until every rank has written its rows."""
+    def finish(
+        self,
+        array: Tensor | None = None,
+        parts_of: Callable[[int], Iterable[slice | Tensor]] | None = None,
+        columns: slice = slice(None),
+    ) -> None:
+        """Waits until every rank has written its rows, and takes those of other machines, where an array is named."""
+        if self.world is not None:
+            self.world.local_barrier()
+        if self.all_machines is None or array is None or parts_of is None:
+            return
+        if self.is_first:
+            for ranks in self.all_machines.machines:
+                for some in (each for rank in ranks for each in parts_of(rank)):
+                    rows = array[some, columns].contiguous()
+                    self.all_machines.between_machines_(rows, ranks[0])
+                    if ranks[0] != self.all_machines.rank:
+                        array[some, columns] = rows
         if self.world is not None:
             self.world.local_barrier()
 

@@ -172,8 +172,13 @@ class NodeProblem(Problem):
             last_hidden=embeddings,
             wanted=wanted,
             features=self._rows,
+            on_all_machines=self._evaluates_together(),
         )
         return lambda nodes: outputs[nodes]
+
+    def _evaluates_together(self) -> bool:
+        """Whether machines share an inference: what they would send is more than what most networks carry in time."""
+        return False
 
     def _x(self) -> Tensor:
         """The features as an inference sees them."""

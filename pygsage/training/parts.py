@@ -145,6 +145,10 @@ class PartProblem(NodeProblem):
             return lambda nodes: self._rows.read(everyone[nodes]).to(next(model.parameters()).dtype)
         return super().predictor(model, world, scratch, embeddings=embeddings, wanted=wanted)
 
+    def _evaluates_together(self) -> bool:
+        """Where a machine would ask the others for its neighbours' features, for all nodes."""
+        return self._remote is not None
+
     def _x(self) -> Tensor:
         """The shape and the dtype of the features; what must be read is read from `_rows`, and this is NaN."""
         x = self.graph.x

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import numpy as np
@@ -166,6 +166,83 @@ def test_ranks_of_a_machine_share_the_work_and_the_result(num_ranks: int, num_la
     assert os.listdir(scratch) == []
     together[0].zero_()  # each rank may do what it likes with its own
     assert torch.allclose(together[1], alone, atol=1e-6)
+
+
+@dataclass
+class FakeMachines:
+    """Two machines of as many ranks as threads; the first of each hands rows to the other's."""
+
+    rank: int
+    size: int
+    waiting: list[threading.Barrier]
+    between: threading.Barrier
+    sent: list[Tensor]
+
+    @property
+    def local_size(self) -> int:
+        return self.size // 2
+
+    @property
+    def local_rank(self) -> int:
+        return self.rank % self.local_size
+
+    @property
+    def machines(self) -> list[list[int]]:
+        return [list(range(self.local_size)), list(range(self.local_size, self.size))]
+
+    def local_barrier(self) -> None:
+        self.waiting[self.rank // self.local_size].wait(timeout=30)
+
+    def between_machines_(self, tensor: Tensor, source: int) -> None:
+        assert self.local_rank == 0
+        assert tensor.is_contiguous()
+        self.between.wait(timeout=30)
+        if self.rank == source:
+            self.sent[0] = tensor
+        self.between.wait(timeout=30)
+        assert self.sent[0].shape == tensor.shape
+        tensor.copy_(self.sent[0])
+        self.between.wait(timeout=30)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("aggr", ["mean", "max"])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_machines_share_the_work_and_the_result(num_ranks: int, aggr: str, num_layers: int, tmp_path: Path) -> None:
+    indptr, indices = random_graph(90, 6, 1)
+    torch.manual_seed(0)
+    model, x = GraphSAGE(5, 8, num_layers, 3, norm="layer", aggr=aggr), torch.randn(90, 5)
+    wanted = torch.arange(7, 40, 3)
+    for some in (None, wanted):
+        alone = layerwise_inference(model, x, indptr, indices, wanted=some)
+        local, done = num_ranks // 2, [0] * num_ranks
+        waiting, between, sent = [threading.Barrier(local) for _ in range(2)], threading.Barrier(2), [x]
+
+        def rank(
+            number: int,
+            some: Tensor | None = some,
+            done: list[int] = done,
+            shared: tuple[Any, ...] = (waiting, between, sent),
+        ) -> Tensor:
+            own = GraphSAGE.__new__(GraphSAGE)
+            own.__dict__ = {**model.__dict__}
+
+            def counted(layer: int, joined: Tensor) -> Tensor:
+                done[number] += len(joined)
+                return model.combine(layer, joined)
+
+            own.__dict__["combine"] = counted
+            scratch = tmp_path / str(number // (num_ranks // 2)) if num_ranks > 2 else None  # files, or RAM
+            world = cast(World, FakeMachines(number, num_ranks, *shared))
+            how: dict[str, Any] = {"scratch": scratch, "wanted": some, "edge_budget": 9, "on_all_machines": True}
+            return layerwise_inference(own, x, indptr, indices, world=world, **how)
+
+        with ThreadPoolExecutor(num_ranks) as pool:
+            together = list(pool.map(rank, range(num_ranks)))
+        for result in together:
+            assert torch.allclose(result[wanted], alone[wanted], atol=1e-6)
+            assert some is not None or torch.allclose(result, alone, atol=1e-6)
+        assert max(done) < 1.5 * sum(done) / num_ranks
 
 
 def test_more_ranks_than_nodes_and_no_nodes(tmp_path: Path) -> None:
