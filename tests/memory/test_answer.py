@@ -76,3 +76,11 @@ def test_arrays_of_objects_are_told_as_such(tmp_path: Path) -> None:
     for name, what in (("x.npy", "x.npy"), ("x.npz", "x.npz: x")):
         with pytest.raises(DatasetError, match=rf"{what} is of dtype '\|O', which are objects of Python; expected num"):
             answer(EstimateConfig(str(tmp_path / name), gpus="0"), machine=MACHINE)
+
+
+def test_the_folder_of_a_run_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("epochs: 3")
+    with pytest.raises(
+        DatasetError, match="is the folder of a run; expected a dataset. To look at the run: pygsage info"
+    ):
+        answer(EstimateConfig(str(tmp_path), gpus="0"), machine=MACHINE)
