@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections.abc import Iterable
 from dataclasses import fields
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 from pygsage.errors import ConfigError
@@ -194,6 +197,47 @@ def check_placement(placement: str, gpu_cache_size: str | None, gpus: str) -> No
 def gpus_of(placement: str, gpus: str) -> int | list[int] | None:
     """The GPUs that the options ask for, as `parse_gpus`: none for `cpu-cpu`."""
     return 0 if placement == "cpu-cpu" else parse_gpus(gpus)
+
+
+def check_names(given: Iterable[str], options: Any, origin: str) -> None:
+    """Refuses names that a dataclass of options does not have; `origin` gave them.
+
+    Raises:
+        ConfigError: with the name that was probably meant.
+    """
+    from difflib import get_close_matches
+
+    known = [f.name for f in fields(options)]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            raise ConfigError(
+                f"{origin} was given {name!r}; expected an option that it has.",
+                f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known)}.",
+            )
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
+    """Refuses an argument that is none of some words.
+
+    Raises:
+        ConfigError: see above.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(choices)}.")
+
+
+def path_of(value: Any, name: str) -> Path:
+    """An argument that is a path.
+
+    Raises:
+        ConfigError: when it is no text and no path.
+    """
+    if not isinstance(value, (str, PathLike)) or isinstance(fspath(value), bytes):
+        raise ConfigError(
+            f"{name} is {value!r} of type {type(value).__name__}; expected a path, such as 'folder/name'."
+        )
+    return Path(fspath(value))
 
 
 def check_types(options: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from types import FrameType
 
@@ -61,7 +62,11 @@ def _dispatch(words: list[str]) -> int:
         return 0
     command = words[0]
     if command not in COMMANDS:
-        print(f"pygsage: there is no command '{command}'.\n\n{usage()}", file=sys.stderr)
+        near = get_close_matches(command, COMMANDS, n=1)
+        if near:
+            print(f"pygsage: there is no command '{command}'; did you mean {near[0]}?", file=sys.stderr)
+        else:
+            print(f"pygsage: there is no command '{command}'.\n\n{usage()}", file=sys.stderr)
         return 2
     if "torch" not in sys.modules:  # it reads these when it is loaded
         sleep_between_passes(os.environ)

@@ -14,7 +14,7 @@ from pygsage.memory.known import find_known
 from pygsage.memory.options import EstimateConfig
 from pygsage.memory.peak import undroppable_bytes
 from pygsage.memory.shapes import TYPE_NUMBERS, DatasetShape
-from pygsage.spelling import flag
+from pygsage.spelling import check_names, flag
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, Dataset
@@ -34,6 +34,7 @@ def estimate_memory(dataset: str | PathLike[str] | Data | Dataset = "", **option
         ConfigError: for options that cannot be used.
         DatasetError: when the dataset's size cannot be known beforehand.
     """
+    check_names(options, EstimateConfig, "estimate_memory()")
     if not isinstance(dataset, (str, PathLike)):
         from pygsage.data.open_many import shape_of_given
 

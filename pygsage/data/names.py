@@ -292,6 +292,11 @@ def _not_known(text: str, path: Path) -> DatasetError:
 
 
 def _nearest(text: str) -> str:
+    beside = [
+        f"{text}{suffix}" for suffix in (".npz", ".pt", ".py") if os.path.isfile(os.path.expanduser(text) + suffix)
+    ]
+    if beside:
+        return f"Did you mean {beside[0]}?"
     wanted = text.rpartition("/")[2].rpartition(":")[2].lower()
     known = {name.lower(): name for name in _CLASS_OF}
     near = get_close_matches(wanted, [*known, "digits"], n=1, cutoff=0.7)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pygsage.config import TrainConfig
+from pygsage.errors import DatasetError
 from pygsage.memory.decide import Decision, decide, size_text
 from pygsage.memory.degrees import SampledBatch
 from pygsage.memory.estimate import (
@@ -169,6 +170,8 @@ def answer(
     if base_bytes is not None and machine.memory_available_bytes is not None:
         machine = replace(machine, memory_available_bytes=machine.memory_available_bytes + base_bytes)
     shape = shape or _shape(config)
+    if shape.num_nodes < 1:
+        raise DatasetError(f"{shape.name} has no nodes; expected at least one.", "Look at the shape of its x.")
     unit = "graph" if shape.num_graphs > 1 else "node"
     training = resolve(config, unit, machine.num_cores, gpus_of_driver(), num_ranks)
     limit = parse_size(config.memory_limit, "--memory-limit") if config.memory_limit is not None else None

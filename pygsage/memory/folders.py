@@ -218,6 +218,9 @@ def shape_of_folder(name: str, folder: Path) -> DatasetShape:
     files = sorted([*folder.glob("raw/*.npz"), *folder.glob("*.npz")])
     if len(files) == 1:
         return shape_of_file(name, files[0])
+    if (folder / "config.yaml").is_file():
+        to_look = f"To look at the run: pygsage info {folder}"
+        raise DatasetError(f"{folder} is the folder of a run; expected a dataset.", to_look)
     raise DatasetError(f"{folder} has a layout that is not known; expected OGB's, PyG's or ours.", TYPE_NUMBERS)
 
 

@@ -73,6 +73,8 @@ def read_npy(path: Path) -> Header:
         with open(path, "rb") as file:
             shape, dtype = _npy_header(file)
             return Header(path.stem, shape, dtype, file.tell())
+    except _NoNumbersError as error:
+        raise _no_numbers(f"{path}", error) from None
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} is no .npy file that can be read ({in_words(error)}).") from None
 
@@ -91,7 +93,10 @@ def read_npz(path: Path) -> dict[str, Header]:
                     continue
                 name = member.filename[:-4]
                 with archive.open(member) as file:
-                    shape, dtype = _npy_header(file)
+                    try:
+                        shape, dtype = _npy_header(file)
+                    except _NoNumbersError as error:
+                        raise _no_numbers(f"{path}: {name}", error) from None
                     start = file.tell()
                 promised = start + prod(shape) * ITEM_BYTES[dtype]
                 if member.file_size < promised:
@@ -124,6 +129,16 @@ def read_ints(path: Path, header: Header, count: int) -> array[int]:
     return values
 
 
+class _NoNumbersError(Exception):
+    """An array whose header tells another dtype than those of numbers."""
+
+
+def _no_numbers(what: str, error: Exception) -> DatasetError:
+    return DatasetError(
+        f"{what} is of dtype {error}; expected numbers.", "Write it once more, from x.astype('float32') say."
+    )
+
+
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], str]:
     magic = file.read(8)
     if magic[:6] != b"\x93NUMPY":
@@ -138,7 +153,9 @@ def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], str]:
     if any(n < 0 for n in shape):
         raise ValueError(f"its shape is {shape}")
     if kind not in _DTYPES:
-        raise ValueError(f"it is of dtype {told['descr']}; expected numbers")
+        if "O" in kind:
+            raise _NoNumbersError(f"{told['descr']!r}, which are objects of Python")
+        raise _NoNumbersError(f"{told['descr']!r}")
     return shape, _DTYPES[kind]
 
 

@@ -145,6 +145,9 @@ def _unwrapped(model: nn.Module) -> GraphSAGE:
 
 
 def _check(sage: GraphSAGE, x: Tensor, indptr: Tensor, indices: Tensor, edge_budget: int) -> None:
+    for name, array in (("x", x), ("indptr", indptr), ("indices", indices)):
+        if not isinstance(array, Tensor):
+            raise DatasetError(f"{name} is of type {type(array).__name__}; expected a tensor.")
     if x.dim() != 2 or x.shape[1] != sage.in_channels:
         raise DatasetError(f"x has shape {tuple(x.shape)}; expected [N, {sage.in_channels}], as the model takes.")
     if indptr.dim() != 1 or len(indptr) != len(x) + 1:
@@ -155,8 +158,8 @@ def _check(sage: GraphSAGE, x: Tensor, indptr: Tensor, indices: Tensor, edge_bud
         raise DatasetError(
             f"indptr runs from {int(indptr[0])} to {int(indptr[-1])}; expected 0 to {len(indices)}, the edges."
         )
-    if edge_budget < 1:
-        raise DatasetError(f"edge_budget is {edge_budget}; expected at least 1.")
+    if not isinstance(edge_budget, int) or edge_budget < 1:
+        raise DatasetError(f"edge_budget is {edge_budget!r}; expected a whole number of at least 1.")
 
 
 def _chunks(indptr: Tensor, first: int, last: int, edge_budget: int) -> Iterator[tuple[int, int]]:

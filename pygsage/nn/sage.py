@@ -17,6 +17,7 @@ from pygsage.errors import ConfigError
 from pygsage.nn.dropout import activation_dropout
 from pygsage.nn.join import activated_join, join
 from pygsage.nn.linear import linear, linear_bf16
+from pygsage.spelling import whole_number
 
 if TYPE_CHECKING:
     from pygsage.sampling.sample import Block
@@ -65,8 +66,17 @@ class GraphSAGE(torch_geometric.nn.GraphSAGE):
             raise ConfigError(f"norm is {norm!r}; expected one of {', '.join(NORMS)}.")
         if precision not in PRECISIONS:
             raise ConfigError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}.")
-        if num_layers < 1:
-            raise ConfigError(f"num_layers is {num_layers}; expected at least 1.")
+        in_channels = whole_number(in_channels, "in_channels")
+        hidden_channels, num_layers, out_channels = (
+            whole_number(value, name, 1)
+            for name, value in (
+                ("hidden_channels", hidden_channels),
+                ("num_layers", num_layers),
+                ("out_channels", out_channels),
+            )
+        )
+        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+            raise ConfigError(f"dropout is {dropout!r}; expected a number from 0 to 1.")
         # PyG's LayerNorm would else take its mean over all nodes of the batch, which no sampled batch can repeat.
         norm_args: dict[str, Any] = {} if norm == "none" else {"norm": norm}
         if norm == "layer":

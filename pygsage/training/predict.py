@@ -13,6 +13,7 @@ from pygsage.data.files.scratch import scratch_folder
 from pygsage.data.storage import choose_storage
 from pygsage.distributed import World
 from pygsage.errors import DatasetError, RunError
+from pygsage.spelling import check_choice, path_of
 from pygsage.training.checkpoint import load_checkpoint, load_weights
 from pygsage.training.content import check_content
 from pygsage.training.opening import open_problem
@@ -52,7 +53,8 @@ def predict(
 
     Cost: memory of two hidden layers of all nodes beside the dataset.
     """
-    path = Path(run)
+    path = path_of(run, "run")
+    check_choice(split, "split", ("train", "val", "test", "all"))
     values = saved_config(path)
     if values is None:
         raise RunError(f"'{run}' is no run directory: it has no config.yaml.", "Name a folder that train made.")

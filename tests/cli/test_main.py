@@ -20,7 +20,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert pygsage.__version__ in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["trian"]])
+def test_a_command_with_a_slip_is_told_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian", "digits"]) == 2
+    assert capsys.readouterr().err == "pygsage: there is no command 'trian'; did you mean train?\n"
+
+
+@pytest.mark.parametrize("words", [[], ["frobnicate"]])
 def test_no_command_or_an_unknown_one_is_the_users_mistake(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

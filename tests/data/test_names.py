@@ -167,3 +167,10 @@ def test_short_names(text: str, name: str) -> None:
 @given(st.text(max_size=100))
 def test_a_short_name_is_always_safe_for_a_folder(text: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,59}", short_name(text))
+
+
+def test_a_name_without_the_ending_of_a_file_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.npz").touch()
+    with pytest.raises(DatasetError, match=r"No dataset is called mine; .* Did you mean mine\.npz\?"):
+        parse_reference("mine")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pygsage.config import TrainConfig
@@ -55,3 +56,31 @@ def test_gpus_are_those_of_the_driver(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / "proc/driver/nvidia/gpus" / str(number)).mkdir(parents=True)
     assert gpus_of_driver(tmp_path) == 2
+
+
+@pytest.mark.parametrize("name", ["empty.npz", "empty.npy"])
+def test_a_graph_without_nodes_is_refused(name: str, tmp_path: Path) -> None:
+    x = np.zeros((0, 4), np.float32)
+    if name.endswith(".npy"):
+        np.save(tmp_path / name, x)
+    else:
+        np.savez(tmp_path / name, x=x, edge_index=np.zeros((2, 0), np.int64), y=np.zeros(0, np.int64))
+    with pytest.raises(DatasetError, match="has no nodes; expected at least one"):
+        answer(EstimateConfig(str(tmp_path / name), gpus="0"), machine=MACHINE)
+
+
+def test_arrays_of_objects_are_told_as_such(tmp_path: Path) -> None:
+    things = np.array([[1, None], ["a", 2]], dtype=object)
+    np.save(tmp_path / "x.npy", things, allow_pickle=True)
+    np.savez(tmp_path / "x.npz", x=things, edge_index=np.zeros((2, 0), np.int64), y=np.zeros(2, np.int64))
+    for name, what in (("x.npy", "x.npy"), ("x.npz", "x.npz: x")):
+        with pytest.raises(DatasetError, match=rf"{what} is of dtype '\|O', which are objects of Python; expected num"):
+            answer(EstimateConfig(str(tmp_path / name), gpus="0"), machine=MACHINE)
+
+
+def test_the_folder_of_a_run_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("epochs: 3")
+    with pytest.raises(
+        DatasetError, match="is the folder of a run; expected a dataset. To look at the run: pygsage info"
+    ):
+        answer(EstimateConfig(str(tmp_path), gpus="0"), machine=MACHINE)

@@ -201,7 +201,7 @@ def test_what_cannot_be_built_is_refused() -> None:
     for arguments in ({"aggr": "lstm"}, {"norm": "graph"}, {"precision": "fp16"}):
         with pytest.raises(ConfigError, match="expected one of"):
             GraphSAGE(7, 16, 2, 4, **arguments)
-    with pytest.raises(ConfigError, match="at least 1"):
+    with pytest.raises(ConfigError, match="num_layers is 0; expected a whole number of 1 or more"):
         GraphSAGE(7, 16, 0, 4)
     with pytest.raises(ConfigError, match="one block a layer"):
         GraphSAGE(7, 16, 2, 4).forward_blocks(torch.zeros(1, 7), [], torch.zeros(1, dtype=torch.int64), None)

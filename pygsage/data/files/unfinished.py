@@ -163,13 +163,17 @@ class UnfinishedFolder:
 def _check_target(target: Path, overwrite: bool) -> None:
     if not os.path.lexists(target) or (target.is_dir() and not any(target.iterdir())):
         return
+    if not (target / MANIFEST).is_file():
+        held = "holds other files" if target.is_dir() else "is a file"
+        raise DatasetError(
+            f"{target} exists already and {held}; expected a new folder{', or one that pygsage wrote' * overwrite}.",
+            "Name another.",
+        )
     if not overwrite:
         raise DatasetError(
             f"{target} exists already; expected a new folder.",
             "Name another, or replace it (--overwrite, overwrite=True).",
         )
-    if not (target / MANIFEST).is_file():
-        raise DatasetError(f"{target} holds other files; only what pygsage wrote is overwritten.")
 
 
 def _changed(folder: Path) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pygsage.data.store import writer as store_writer
 from pygsage.data.store.collated import Blocks
@@ -20,6 +20,7 @@ from pygsage.errors import DatasetError, EnvironmentLimitError, PygsageError
 from pygsage.memory.decide import size_text
 from pygsage.memory.disk import full_disk
 from pygsage.memory.machine import read_machine
+from pygsage.spelling import check_choice, path_of
 
 OnError = Literal["stop", "skip"]
 Progress = Callable[[int, int], None]
@@ -60,6 +61,9 @@ def to_on_disk_dataset(
         EnvironmentLimitError: when the backend needs a package that is not installed, disk or RAM have too little room
             for what some graphs tell of all, or the disk gets full (what was written is kept for `resume`).
     """
+    root = path_of(root, "root")
+    check_choice(missing, "missing", get_args(Missing))
+    check_choice(on_error, "on_error", get_args(OnError))
     source = graph_source(dataset)
     unfinished: Literal["resume", "restart", "refuse"] = "resume" if resume else "restart" if overwrite else "refuse"
     try:

@@ -21,7 +21,7 @@ from pygsage.data.store.stored import Filter, Transform
 from pygsage.errors import ConfigError, DatasetError
 from pygsage.memory.decide import size_text
 from pygsage.memory.machine import read_machine
-from pygsage.spelling import limit_of
+from pygsage.spelling import limit_of, path_of
 
 Storage = Literal["auto", "memory", "disk"]
 _NUM_SAMPLED = 64
@@ -61,6 +61,15 @@ def open_dataset(
     if storage not in ("auto", "memory", "disk"):
         raise ConfigError(f"storage is {storage!r}; expected auto, memory or disk.")
     limit = limit_of(memory_limit, "memory_limit")
+    if root is not None:
+        path_of(root, "root")
+    kind = recipe if isinstance(recipe, type) else type(recipe)
+    if not isinstance(recipe, (str, Path)) and not issubclass(kind, Recipe):
+        given = f"the class {kind.__name__}" if kind is recipe else f"of type {kind.__name__}"
+        raise DatasetError(
+            f"The recipe that was given is {given}; expected a Recipe, its class, or the folder of a store.",
+            "Of other datasets, pygsage.to_on_disk_dataset makes a store.",
+        )
     if isinstance(recipe, (str, Path)):
         if not is_store(recipe):
             raise DatasetError(f"{recipe} is no folder of a store; expected one, or a Recipe.")

@@ -249,7 +249,7 @@ def test_a_target_that_exists_is_kept_unless_told(folder: Path) -> None:
     assert ColumnStore.open(folder).num_graphs == 3
     (folder.parent / "mine").mkdir()
     (folder.parent / "mine" / "thesis.txt").write_text("precious")
-    with pytest.raises(DatasetError, match="holds other files; only what pygsage wrote is overwritten"):
+    with pytest.raises(DatasetError, match="holds other files; expected a new folder, or one that pygsage wrote"):
         write(folder.parent / "mine", overwrite=True)
     (folder.parent / "empty").mkdir()
     write(folder.parent / "empty")
