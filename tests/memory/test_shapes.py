@@ -184,3 +184,14 @@ def test_a_sample_of_a_recipe_is_scaled() -> None:
     assert (shape.num_nodes, shape.num_edges, shape.num_features, shape.y_columns) == (6_000, 12_000, 3, 1)
     with pytest.raises(DatasetError, match="no graph"):
         shape_from_sample("r.py", [], 3)
+
+
+def test_what_is_scored_is_the_larger_split_where_the_file_says(tmp_path: Path) -> None:
+    arrays = {"x": np.zeros((10, 2), np.float32), "edge_index": np.zeros((2, 3), np.int64), "y": np.arange(10) % 2}
+    np.savez(tmp_path / "listed.npz", **arrays, train_idx=[0, 1], val_idx=[2], test_idx=[3, 4, 5])
+    assert shape_of(str(tmp_path / "listed.npz")).scored_size == 3
+    masks = {f"{name}_mask": np.arange(10) < n for name, n in (("train", 6), ("val", 4), ("test", 0))}
+    np.savez(tmp_path / "masks.npz", **arrays, **masks)
+    assert shape_of(str(tmp_path / "masks.npz")).scored_size == 4
+    np.savez(tmp_path / "none.npz", **arrays, train_idx=[0, 1])
+    assert shape_of(str(tmp_path / "none.npz")).scored_size == 8
