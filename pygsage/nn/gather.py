@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pygsage.data.one_graph.feature_rows import FeatureRows
+from pygsage.native.memory import empty
 from pygsage.nn.join import aggregate
 from pygsage.nn.needed import edges_of
 from pygsage.sampling.features import joined_features
@@ -45,7 +46,11 @@ class Gather:
                 offsets, ids = next(edges_of(indptr, indices, some))
                 return joined_features(x, some, offsets, ids, self.aggr, num_threads=threads)
         neighbours = self.aggregate(x, indptr, indices, some)
-        return torch.cat([neighbours, self.rows(x, some).to(neighbours.dtype)], 1)
+        both = self._empty((len(neighbours), 2 * x.shape[1]), neighbours.dtype, x.device)
+        both[:, : x.shape[1]] = neighbours
+        del neighbours  # before the rows are read
+        both[:, x.shape[1] :] = self.rows(x, some)
+        return both
 
     def aggregate(
         self, x: Tensor, indptr: Tensor, indices: Tensor, some: slice | Tensor, width: int | None = None
@@ -88,7 +93,7 @@ class Gather:
         if self.features is None and x.dtype != torch.float16:
             return aggregate(x[:, :width], indptr, indices, aggr)
         wide = torch.promote_types(x.dtype, torch.float32)
-        found = torch.empty(len(indptr) - 1, width, dtype=wide, device=x.device)
+        found = self._empty((len(indptr) - 1, width), wide, x.device)
         at_once = max(1, _GATHERED_VALUES // x.shape[1])
         begin, last = 0, len(indptr) - 1
         while begin < last:
@@ -101,7 +106,13 @@ class Gather:
             else:
                 found[begin:end] = aggregate(rows[:, :width].to(wide), offsets, places, aggr)
             begin = end
+            del rows  # before the next are read
         return found
+
+    @staticmethod
+    def _empty(shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """On a CPU in memory that is used again, whose holes the allocator need not fill."""
+        return empty(shape, dtype) if device.type == "cpu" else torch.empty(shape, dtype=dtype, device=device)
 
 
 def sum_up(x: Tensor, indptr: Tensor, indices: Tensor, aggr: str, width: int) -> Tensor:

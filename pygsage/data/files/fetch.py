@@ -14,6 +14,7 @@ from pygsage.native import core
 THREADS = 16  # they wait for the disk, not for a core
 PIECE_PAGES = 1 << 14  # asked for before they are copied: 64 MiB of the page cache
 _PAGE_BYTES = 4096
+_COPIED_BYTES = 1 << 20  # at once
 
 Rows = TypeVar("Rows", np.ndarray, Tensor)
 
@@ -72,7 +73,7 @@ def read_cold(array: np.ndarray, ids: np.ndarray, out: np.ndarray, places: np.nd
         out[order] = array.take(ascending, axis=0)
         return
     row_bytes = max(1, array.itemsize * array.shape[1])
-    step = max(1, PIECE_PAGES // (1 + row_bytes // _PAGE_BYTES))
+    step, few = max(1, PIECE_PAGES // (1 + row_bytes // _PAGE_BYTES)), max(1, _COPIED_BYTES // row_bytes)
     for begin in range(0, len(ids), step):
         wanted = ascending[begin : begin + step]
         pages = wanted * row_bytes // _PAGE_BYTES
@@ -80,7 +81,8 @@ def read_cold(array: np.ndarray, ids: np.ndarray, out: np.ndarray, places: np.nd
         last = np.concatenate([first[1:], [len(wanted)]]) - 1
         # Some are in memory as a rule and some are not: to look at a few would tell nothing.
         core.fetch_rows(array, wanted[first], wanted[last] + 1 - wanted[first], THREADS, False)
-        out[order[begin : begin + step]] = array[wanted]
+        for at in range(begin, begin + len(wanted), few):  # each is a copy on its way
+            out[order[at : min(at + few, begin + len(wanted))]] = array[wanted[at - begin : at - begin + few]]
 
 
 def fetch(array: np.ndarray, begins: np.ndarray, lengths: np.ndarray, threads: int = THREADS) -> None:
