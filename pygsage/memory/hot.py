@@ -26,8 +26,8 @@ def topology_bytes(shape: DatasetShape, num_edges: int) -> int:
 def hot_rows(shape: DatasetShape, disk: Estimate, num_edges: int, available: int | None) -> int:
     """Rows that each rank holds in RAM: what is left of nine tenths beside the process, the step and the edges.
 
-    Edges that take more than half of what is left beside process and step get half: a byte of the hottest features
-    spares more reads than one of the edges of nodes that are seldom reached.
+    Edges that take more than a quarter of what is left beside process and step get a quarter: what a step needs of
+    them is read many pages at a time, and sooner than a pass over the features (tools/bench/papers_train.py).
 
     Each rank has a cache of its own, in memory that nobody can take away: one that is shared would have to lie in
     /dev/shm, which is 64 MB in a container, or in a file, which is the page cache once more. Their sum is bounded.
@@ -43,7 +43,7 @@ def hot_rows(shape: DatasetShape, disk: Estimate, num_edges: int, available: int
     index = disk.num_ranks * shape.num_nodes * 3 // 16
     need = max(disk.ram_bytes(phase) for phase in disk.phases() if phase in ("train", "evaluate")) + disk.launcher_bytes
     room = int(PLANNED_SHARE * available) - need - index
-    room -= min(topology_bytes(shape, num_edges), room // 2)
+    room -= min(topology_bytes(shape, num_edges), room // 4)
     return max(0, min(shape.num_nodes, room // (disk.num_ranks * row_bytes)))
 
 

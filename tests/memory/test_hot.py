@@ -25,7 +25,7 @@ def test_features_that_fit_are_not_cold() -> None:
     assert not is_cold(1000, 1)
 
 
-@pytest.mark.parametrize(("num_ranks", "gib"), [(1, 8), (2, 12)])
+@pytest.mark.parametrize(("num_ranks", "gib"), [(1, 8), (2, 12), (1, 10)])
 def test_they_take_what_is_left(num_ranks: int, gib: int) -> None:
     config = TrainConfig(dataset="papers", eval_every=0, gpus="0", memory_limit=f"{gib}GiB", procs=num_ranks)
     told = answer(config, shape=PAPERS, machine=read_machine())
@@ -35,7 +35,9 @@ def test_they_take_what_is_left(num_ranks: int, gib: int) -> None:
         (row,) = [row for row in way.rows if row.what == "hot rows of the features"]
         assert (row.phase, row.place) == ("train", "rank")
         assert row.num_bytes == 256 * told.hot_rows + PAPERS.num_nodes * 3 // 16
-        whole = way.ram_bytes("train") + way.launcher_bytes + topology_bytes(PAPERS, PAPERS.num_edges)
+        whole = way.ram_bytes("train") + way.launcher_bytes
+        room = 0.9 * gib * GIB - whole + num_ranks * 256 * told.hot_rows
+        whole += min(topology_bytes(PAPERS, PAPERS.num_edges), room / 4)
         assert whole <= 0.9 * gib * GIB
         assert way is told.memory or whole > 0.89 * gib * GIB  # it is sized for what reads rows from the disk besides
     assert not [row for row in told.pyg.rows if row.what == "hot rows of the features"]
@@ -56,12 +58,12 @@ def test_an_evaluation_counts_where_there_is_one() -> None:
     assert "evaluate" in answer(config, shape=PAPERS, machine=read_machine()).disk.phases()
 
 
-def test_edges_that_do_not_fit_leave_half_to_the_hottest_rows() -> None:
+def test_edges_that_do_not_fit_leave_three_quarters_to_the_hottest_rows() -> None:
     found = []
-    for gib in (2, 8):
+    for gib in (2, 10):
         config = TrainConfig(dataset="papers", eval_every=0, gpus="0", memory_limit=f"{gib}GiB")
         told = answer(config, shape=PAPERS, machine=read_machine())
         room = int(0.9 * gib * GIB) - told.disk.ram_bytes("train") + 256 * told.hot_rows - told.disk.launcher_bytes
         found.append(256 * told.hot_rows / room)
-    assert found[0] == pytest.approx(0.5, abs=0.01)
-    assert found[1] > 0.7
+    assert found[0] == pytest.approx(0.75, abs=0.01)
+    assert found[1] > 0.76
