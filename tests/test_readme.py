@@ -94,6 +94,6 @@ def test_every_option_that_is_mentioned_exists() -> None:
     ours |= {"--nodes", "--reads", "--steps", "--no-warm"}
     of_dgl = {"--gpu", "--mode", "--num_epochs", "--batch_size", "--fanout"}
     of_torchrun = {"--standalone", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port"}
-    of_torchrun |= {"--max-restarts"}
+    of_torchrun |= {"--max-restarts", "--rdzv-backend", "--rdzv-endpoint"}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", README))
     assert not mentioned - ours - of_dgl - of_torchrun

@@ -10,7 +10,7 @@ from pygsage.memory.training import Training, widths
 INFERENCE_ROWS = 1 << 13  # nn/inference.py: rows of a chunk, and its edges
 INFERENCE_EDGES = 1 << 18
 GATHERED_VALUES = 1 << 23  # nn/gather.py: values of rows that are read from disk at once
-SCORED_ROWS = 1 << 16  # training/metrics.py
+SCORED_VALUES = 1 << 20  # training/metrics.py: values that are scored at once
 
 
 def evaluate_nodes(
@@ -23,16 +23,32 @@ def evaluate_nodes(
 
 
 def _score_rows(shape: DatasetShape, training: Training, *, on_disk: bool) -> list[Row]:
-    """What scoring the whole outputs takes: training/loop.py takes 65,536 rows at once, metrics.py as float64."""
+    """What scoring the whole outputs takes: training/loop.py takes so many values at once, and metrics.py scores them.
+
+    A ranking (of several labels a node, or two classes) keeps a score and a label of each scored node, which the ranks
+    exchange, and sorts a label's at the end: some 17 numbers of 8 bytes a node.
+    """
     n, c = shape.num_nodes, shape.num_classes
     nodes = -(-shape.scored_size // training.num_ranks)
-    at_once = min(nodes, SCORED_ROWS)
+    at_once = min(nodes, max(1, SCORED_VALUES // max(1, c)))
     place = "disk" if on_disk or training.num_ranks > 1 else "rank"
-    return [
+    of_labels = shape.y_columns > 1
+    each = 68 if of_labels else 20  # as they come, and in float64; of labels as integers besides
+    rows = [
         Row("evaluate", place, "outputs", 4 * n * c, f"4 x {n:,} nodes x {c:,}"),
-        Row("evaluate", "rank", "outputs of scored nodes", 4 * at_once * c, f"4 x {at_once:,} rows x {c:,}"),
-        Row("evaluate", "rank", "scores, float64", 16 * at_once * c, f"16 x {at_once:,} rows x {c:,}"),
+        Row("evaluate", "rank", "scores at once", each * at_once * c, f"{each} x {at_once:,} rows x {c:,}"),
     ]
+    ranked = c if of_labels else 1 if c == 2 else 0
+    if ranked == 0:
+        return rows
+    kept, every = 8 * nodes * ranked, shape.scored_size
+    sent = 12 * every * ranked if training.num_ranks > 1 else 0
+    last = sent + max(17 * 8 * every, 4 * nodes * ranked)
+    told = f"8 x {nodes:,} scored nodes x {ranked:,}"
+    rows.append(Row("evaluate", "rank", "scores and labels to be ranked", kept, told))
+    if last > rows[1].num_bytes:
+        rows[1] = Row("evaluate", "rank", "a ranking", last, f"136 x {every:,} scored nodes, and what ranks exchange")
+    return rows
 
 
 def _inference_rows(shape: DatasetShape, training: Training, num_edges: int, *, on_disk: bool, cold: bool) -> list[Row]:

@@ -25,7 +25,7 @@ from pygsage.sampling.shard import share_of
 from pygsage.training.checkpoint import save_checkpoint, save_weights
 from pygsage.training.events import EventFiles
 from pygsage.training.losses import Loss
-from pygsage.training.metrics import SCORED_ROWS, build_scores, choose_metric
+from pygsage.training.metrics import build_scores, choose_metric, scored_rows
 from pygsage.training.ogb import OgbScores, ogb_metric
 from pygsage.training.optimizers import build_optimizer, build_scheduler
 from pygsage.training.problem import Problem, StepBatch
@@ -270,7 +270,7 @@ class Trainer:
             mine = ids[share_of(len(ids), world.rank, world.size)]
             count, official = build_scores(data), OgbScores(data.name)
             # In pieces, as the scores of a large split take more than all that is counted of them.
-            for some in mine.split(SCORED_ROWS):
+            for some in mine.split(scored_rows(data.num_outputs)):
                 scores, y = predict(some), data.y[some]
                 count.update(scores, y)
                 official.update(scores, y)

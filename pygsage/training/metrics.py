@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -21,7 +22,7 @@ from pygsage.distributed import World
 from pygsage.errors import ConfigError
 from pygsage.training.problem import Labelled
 
-SCORED_ROWS = 65_536  # bounds the memory of a metric over millions of nodes
+_SCORED_VALUES = 1 << 20  # at once: bounds the memory of a metric over millions of nodes
 
 
 class Scores(Protocol):
@@ -32,6 +33,11 @@ class Scores(Protocol):
 
     def compute(self, world: World | None = None) -> dict[str, float]:
         """The scores over all ranks, the same on each; every rank has to call it, also one without nodes."""
+
+
+def scored_rows(width: int) -> int:
+    """How many rows of so many outputs are scored at once."""
+    return max(1, _SCORED_VALUES // max(1, width))
 
 
 def build_scores(data: Labelled) -> Scores:
@@ -85,8 +91,7 @@ class ClassificationScores:
 
     def update(self, scores: Tensor, y: Tensor) -> None:
         """Adds nodes with class scores [n, C] (any float) and labels int64 [n]; n may be zero."""
-        for start in range(0, len(y), SCORED_ROWS):
-            part, labels = scores[start : start + SCORED_ROWS], y[start : start + SCORED_ROWS]
+        for part, labels in _pieces(scores, y):
             self._counts += self._count(part.argmax(dim=-1), labels)
             self._loss_sum += F.cross_entropy(part.double(), labels, reduction="sum")
             if self._ranking is not None:
@@ -136,8 +141,7 @@ class MultilabelScores:
 
     def update(self, scores: Tensor, y: Tensor) -> None:
         """Adds nodes with scores before the sigmoid and labels 0, 1 or NaN, both [n, C]; n may be zero."""
-        for start in range(0, len(y), SCORED_ROWS):
-            part, labels = scores[start : start + SCORED_ROWS], y[start : start + SCORED_ROWS]
+        for part, labels in _pieces(scores, y):
             known = ~torch.isnan(labels)
             target = torch.where(known, labels, -1.0).to(torch.int64)
             predicted = (part > 0).to(torch.int64)
@@ -183,8 +187,7 @@ class RegressionScores:
 
     def update(self, scores: Tensor, y: Tensor) -> None:
         """Adds nodes with predicted and true values, both [n, C], NaN where a true one is missing; n may be zero."""
-        for start in range(0, len(y), SCORED_ROWS):
-            part, labels = scores[start : start + SCORED_ROWS], y[start : start + SCORED_ROWS]
+        for part, labels in _pieces(scores, y):
             known = ~torch.isnan(labels)
             predicted, target = part[known].double(), labels[known].double()
             self._absolute.update(predicted, target)
@@ -197,6 +200,12 @@ class RegressionScores:
         mae, mse = (_over_ranks(metric, world) for metric in (self._absolute, self._squared))
         num_nodes = int(world.sum_(self._num_nodes.clone()))
         return {"mae": mae, "rmse": math.sqrt(mse) if mse == mse else mse, "loss": mse, "num_nodes": num_nodes}
+
+
+def _pieces(scores: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    rows = scored_rows(scores.shape[1])
+    for start in range(0, len(y), rows):
+        yield scores[start : start + rows], y[start : start + rows]
 
 
 class _Ranking:
@@ -212,8 +221,9 @@ class _Ranking:
         self._labels.append(labels.float().cpu())
 
     def compute(self, world: World) -> dict[str, float]:
-        scores = world.gather_rows(torch.cat(self._scores))
-        labels = world.gather_rows(torch.cat(self._labels))
+        # In the place of the parts: they are not held twice.
+        self._scores, self._labels = [torch.cat(self._scores)], [torch.cat(self._labels)]
+        scores, labels = world.gather_rows(self._scores[0]), world.gather_rows(self._labels[0])
         found: list[tuple[float, float]] = []
         for column in range(scores.size(1)):
             known = ~torch.isnan(labels[:, column])

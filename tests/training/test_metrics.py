@@ -212,11 +212,37 @@ def test_c128_counters_do_not_grow_with_the_number_of_nodes() -> None:
     assert counter._counts.numel() == 15
 
 
+@pytest.mark.parametrize("task", ["classes", "multilabel", "regression"])
+@pytest.mark.parametrize("num_outputs", [1, 2, 5])
+def test_how_much_is_scored_at_once_changes_nothing(
+    task: str, num_outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(100, num_outputs, generator=generator)
+    y = torch.randint(0, 2 if task == "multilabel" else num_outputs, (100, num_outputs), generator=generator)
+    labels = (
+        y[:, 0]
+        if task == "classes"
+        else y.float().masked_fill(torch.rand(y.shape, generator=generator) < 0.2, torch.nan)
+    )
+    found = []
+    for values in (1 << 20, 7, 1):
+        monkeypatch.setattr("pygsage.training.metrics._SCORED_VALUES", values)
+        count = build_scores(SimpleNamespace(task=task, num_classes=num_outputs, num_outputs=num_outputs))
+        count.update(scores, labels)
+        found.append(count.compute())
+        assert count.compute() == pytest.approx(found[-1], nan_ok=True)  # it may be asked again
+    assert found[0] == pytest.approx(found[1], nan_ok=True)
+    assert found[0] == pytest.approx(found[2], nan_ok=True)
+
+
 def test_c128_a_million_predictions_are_scored_under_a_cap() -> None:
     """Of 16 classes: 61 MiB of scores in all, and never 50 MiB at a time."""
     num = 1_000_000
     y = torch.arange(num, dtype=torch.int32).long() % 16
-    data = SimpleNamespace(name="g", task="classes", num_classes=16, y=y, splits={"test": torch.arange(num)})
+    data = SimpleNamespace(
+        name="g", task="classes", num_classes=16, num_outputs=16, y=y, splits={"test": torch.arange(num)}
+    )
     problem = SimpleNamespace(data=data, unit="node")
     memory = PeakMemory(interval_s=60)
 

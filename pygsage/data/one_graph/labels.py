@@ -111,7 +111,7 @@ def _check_binary(raw: RawGraph, table: Tensor, known: Tensor, told: str) -> Non
             "or NaN for missing: --task multilabel.",
             "If a number marks missing labels, name it with --ignore-label; for measurements type --task regression.",
         )
-    if told == "auto" and known.all() and bool((table.to(torch.int64).sum(1) == 1).all()):
+    if told == "auto" and known.all() and bool(((table != 0).sum(1) == 1).all()):
         raise DatasetError(
             f"{raw.origin}: y is {list(table.shape)} and each row holds a single 1, which may be one class a "
             f"{raw.unit} or several labels; expected to know which.",
