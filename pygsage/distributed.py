@@ -161,7 +161,7 @@ class World:
         Called by the first rank of each machine alone, of which `source` is one. Shape and dtype are the same on all.
         """
         if len(self.machines) > 1 and tensor.numel() > 0:
-            with self._collective():
+            with self._collective(of_all=False):
                 dist.broadcast(tensor.view(-1).view(torch.uint8), src=source, group=self._first_group)
         return tensor
 
@@ -235,14 +235,14 @@ class World:
             ) from error
 
     @contextmanager
-    def _collective(self, patient: bool = False) -> Iterator[None]:
-        with self.peer_errors(), self._place.waiting(patient) if self._place else nullcontext():
+    def _collective(self, patient: bool = False, *, of_all: bool = True) -> Iterator[None]:
+        with self.peer_errors(), self._place.waiting(patient, of_all=of_all) if self._place else nullcontext():
             yield
 
     def _broadcast(self, value: Any, source: int, group: dist.ProcessGroup | None) -> Any:
         if self.size == 1 or (group is not None and self.local_size == 1):
             return _decode(_encode(value))
-        with self._collective():
+        with self._collective(of_all=group is None or len(self.machines) == 1):
             raw = _encode(value) if self.rank == source else torch.empty(0, dtype=torch.uint8)
             length = torch.tensor([raw.numel()], dtype=torch.int64)
             dist.broadcast(length, src=source, group=group)
@@ -253,7 +253,7 @@ class World:
 
     def _wait_for(self, group: dist.ProcessGroup | None, patient: bool = False) -> None:
         # Not dist.barrier: with two backends that one would choose the GPU's and create a context for it.
-        with self._collective(patient):
+        with self._collective(patient, of_all=group is None or len(self.machines) == 1):
             dist.all_reduce(torch.zeros(1, dtype=torch.int64), group=group)
 
 

@@ -107,7 +107,8 @@ def awaited_among(places: Sequence[int]) -> tuple[list[int], list[int], bool]:
     """Ranks that wait in the furthest collective, ranks that have not come to it, and whether that is patience."""
     furthest = max((place // 4 for place in places), default=0)
     waiting = [rank for rank, place in enumerate(places) if place // 4 == furthest and place % 2]
-    late = [rank for rank, place in enumerate(places) if place // 4 < furthest]
+    # One that waits among the ranks of its machine is not the one that is awaited.
+    late = [rank for rank, place in enumerate(places) if place // 4 < furthest and not place % 2]
     return waiting, late, any(places[rank] % 4 == 3 for rank in waiting)
 
 
@@ -130,9 +131,12 @@ class Place:
         return self._page[self._rank]
 
     @contextmanager
-    def waiting(self, patient: bool = False) -> Iterator[None]:
-        """Around a collective; `patient` where a long wait is no surprise, as while rank 0 reads the dataset."""
-        self._number += 1
+    def waiting(self, patient: bool = False, *, of_all: bool = True) -> Iterator[None]:
+        """Around a collective; `patient` where a long wait is no surprise, as while rank 0 reads the dataset.
+
+        Those of some ranks only, not `of_all`, are not counted: the numbers are compared between all ranks.
+        """
+        self._number += of_all
         self._page[self._rank] = 4 * self._number + 2 * patient + 1
         try:
             yield

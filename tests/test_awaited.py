@@ -13,7 +13,7 @@ import pytest
 import pygsage
 from pygsage import awaited
 from pygsage.awaited import Awaited, ToldPlaces, saying_who_is_awaited
-from pygsage.launched import Place, Places
+from pygsage.launched import Place, Places, awaited_among
 from pygsage.training.processes import run_ranks
 
 RANK = """
@@ -158,3 +158,15 @@ def test_a_rank_that_waits_for_those_that_never_came_says_so() -> None:
         with saying_who_is_awaited("rank 0 has waited {} for rank 1"):
             assert come.wait(60)
     assert Seen.text.startswith("note: rank 0 has waited 0 s for rank 1")
+
+
+def test_ranks_that_meet_on_their_machine_alone_are_not_taken_for_late_ones() -> None:
+    places = [Place(rank) for rank in range(4)]
+    for number in (0, 2):  # the first ranks of two machines hand each other rows
+        for _ in range(10):
+            with places[number].waiting(of_all=False):
+                pass
+    with places[0].waiting(), places[1].waiting(), places[2].waiting(of_all=False):  # for rank 3, on their machine
+        assert awaited_among([place.now() for place in places]) == ([0, 1], [3], False)
+    with places[0].waiting(), places[1].waiting(), places[2].waiting():
+        assert awaited_among([place.now() for place in places])[1] == [3]

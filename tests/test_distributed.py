@@ -189,11 +189,13 @@ with World.start() as world:
     assert world.is_local_main == (rank in (0, 2))
     assert world.local_broadcast({"from": rank}) == {"from": mine[0]}
     assert world.machines == ((0, 1), (2, 3))
+    number = world._place.now()
     if world.is_local_main:
         for source in (2, 0):
             rows = torch.full((3, 2), float(rank))
             assert world.between_machines_(rows, source) is rows and (rows == source).all()
     check_barrier(world.local_barrier, "local", mine)
+    assert world._place.now() == number  # compared between all ranks: those of some are not counted
     check_barrier(world.barrier, "all", range(size))
     # One machine's barrier does not wait for the other machine.
     if rank >= 2:

@@ -39,7 +39,15 @@ class NodeGroups:
         self, shards: Iterator[SeedShard], epoch: int
     ) -> Generator[list[Callable[[], OnItsWay[Batch]]], None, None]:
         """As `Groups.read`. A thread draws the batches of the next group while the rows of one are being read."""
-        self._unmade, self._stopped = [0, 0], False
+        self._unmade, self._stopped = (
+            [0, 0],
+            False,
+        )  # now, and not when the first group is asked for: `stop` may be sooner
+        return self._read(shards, epoch)
+
+    def _read(
+        self, shards: Iterator[SeedShard], epoch: int
+    ) -> Generator[list[Callable[[], OnItsWay[Batch]]], None, None]:
         groups = self._groups(shards, epoch)
         with ThreadPoolExecutor(1, thread_name_prefix="pygsage-drawer") as drawer:
             drawing = drawer.submit(next, groups, None)
