@@ -25,6 +25,7 @@ from pygsage.nn import kernels
 ROWS_AT_ONCE = 128  # native/layers.h: kRowsOfSum
 NARROW = 64  # columns of a gradient up to which float64 costs next to nothing
 ROWS_IN_DOUBLE = 1024
+PIECE_ROWS, LEAST_PIECE_ROWS = 4096, 64  # of bfloat16 that are multiplied at once; halved from one to the other
 ROWS_WIDENED = 2048  # of bfloat16 at once: they stay in a core's cache
 
 
@@ -62,8 +63,7 @@ class _Linear(torch.autograd.Function):
             weight, bias = weight.bfloat16(), None if bias is None else bias.bfloat16()
         if x.device.type != "cpu":
             return F.linear(x, weight, bias)
-        out = empty((len(x), len(weight)), x.dtype)
-        return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
+        return _times(x, weight.t(), bias, empty((len(x), len(weight)), x.dtype))
 
     @staticmethod
     @once_differentiable
@@ -77,13 +77,40 @@ class _Linear(torch.autograd.Function):
             return grad_x, both[0], both[1] if needs_bias else None, None
         grad_x = None
         if needs_x:
-            out = empty(x.shape, grad.dtype) if grad.device.type == "cpu" else None
-            grad_x = torch.mm(grad, weight.to(grad.dtype), out=out)
+            into = weight.to(grad.dtype)
+            on_cpu = grad.device.type == "cpu"
+            grad_x = _times(grad, into, None, empty(x.shape, grad.dtype)) if on_cpu else torch.mm(grad, into)
         grad_weight = _sum_of_outer_products(grad, x).to(weight.dtype) if needs_weight else None
         grad_bias = None
         if needs_bias:
             grad_bias = kernels.column_sums(grad) if kernels.usable(grad) else grad.sum(0, dtype=weight.dtype)
         return grad_x, grad_weight, grad_bias, None
+
+
+def _times(x: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """x times a matrix, and a bias, on a CPU; bfloat16 in pieces of few sizes.
+
+    torch compiles a program for each number of rows of bfloat16 that it meets, and keeps a thousand of them of 0.7 MB
+    (oneDNN's primitives): batches, each of another size, would take hundreds of megabytes, and be compiled for each.
+    """
+    if x.dtype != torch.bfloat16:
+        return torch.mm(x, matrix, out=out) if bias is None else torch.addmm(bias, x, matrix, out=out)
+    begin, size = 0, PIECE_ROWS
+    while begin < len(x):
+        left = len(x) - begin
+        while size > max(left, LEAST_PIECE_ROWS):
+            size //= 2
+        piece, into = x[begin : begin + size], out[begin : begin + size]
+        if left < size:
+            piece, into = F.pad(piece, (0, 0, 0, size - left)), out.new_empty(size, matrix.shape[1])
+        if bias is None:
+            torch.mm(piece, matrix, out=into)
+        else:
+            torch.addmm(bias, piece, matrix, out=into)
+        if left < size:
+            out[begin:] = into[:left]
+        begin += size
+    return out
 
 
 def _sum_of_outer_products(grad: Tensor, x: Tensor) -> Tensor:

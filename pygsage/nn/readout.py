@@ -159,10 +159,12 @@ class GraphClassifier(nn.Module):
         block, p, last = Block(indptr, indices), body.dropout.p, body.num_layers - 1
         stream = dropout_stream if self.training else None
         inputs = join(h, block, body.aggr)
+        if self.training and body.precision == "bf16":  # from here on, as sampled batches of nodes come
+            inputs = inputs.bfloat16()
         for layer in range(last):
             h = normalize(body.norms[layer], body.combine(layer, inputs))
             inputs = activated_join(h, p, stream, layer, n_id, block, body.aggr)
-        h = normalize(self.last_norm, body.combine(last, inputs))
+        h = normalize(self.last_norm, body.combine(last, inputs).to(self.head.weight.dtype))
         h = activation_dropout(h, p, stream, last, n_id)
         graphs = read_out(h, ptr, self.readout)
         return graphs if embeddings else linear(graphs, self.head.weight, self.head.bias)

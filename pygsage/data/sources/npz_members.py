@@ -11,7 +11,7 @@ import numpy as np
 
 from pygsage.data.files.arrays import map_pages, new_array
 
-_CHUNK_BYTES = 1 << 24
+_CHUNK_BYTES = 1 << 20  # zipfile holds a piece up to four times
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member: then its name and extra field, whose lengths these are
 
 
