@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--procs", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--sampler-threads", type=int, default=2)
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
     parser.add_argument("--most-mib", type=float, default=4.0, help="growth of a process that is still called none")
     options = parser.parse_args()
     worst = 0.0
@@ -53,6 +54,7 @@ def _train(folder: Path, procs: int, options: argparse.Namespace) -> dict[str, o
     words = ["train", str(folder / "small.npz"), "--run-dir", str(run), "--gpus", "0", "--procs", str(procs), "--quiet"]
     words += ["--epochs", str(options.epochs), "--batch-size", str(256 // procs), "--hidden", "64"]
     words += ["--sampler-threads", str(options.sampler_threads), "--checkpoint-every-s", "1"]
+    words += ["--precision", options.precision]
     seen: dict[int, dict[int, int]] = {}  # of each process the most in each epoch
     with subprocess.Popen([sys.executable, "-m", "pygsage", *words], stdout=subprocess.DEVNULL) as job:
         whole = psutil.Process(job.pid)
