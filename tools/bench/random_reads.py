@@ -1,8 +1,8 @@
 """How fast rows are read that training misses, against plain random reads of the same disk: `random_reads.py STORE`.
 
-The peer is a stand-in for fio's random reads, and not fio: threads that each read one page at a time at random,
-past the page cache (O_DIRECT, os.preadv), as many at once as ours has threads. Ours reads distinct rows of `x.npy`
-that are in no cache, as training does. What counts is what the disk has delivered. In turn, the median of the rounds.
+The peer is fio's random reads of pages past the page cache, where fio is installed, and besides threads that each
+read one page at a time so (O_DIRECT, os.preadv). Ours reads distinct rows of `x.npy` that are in no cache, as training
+does. What counts is what the disk has delivered. In turn, the median of the rounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import argparse
 import json
 import mmap
 import os
+import shutil
 import statistics
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +46,9 @@ def main() -> None:
             found.setdefault(f"random pages, O_DIRECT, {depth} at once", []).append(
                 random_pages(path, args.reads, depth)
             )
+        if shutil.which("fio"):
+            for depth in args.depth:
+                found.setdefault(f"fio, random pages, {depth} at once", []).append(fio(path, args.reads, depth))
         ids = np.sort(random.choice(len(x), args.reads, replace=False))
         drop(path)
         out, pages = np.empty((len(ids), x.shape[1]), x.dtype), len(np.unique(ids * x.strides[0] // PAGE))
@@ -64,7 +69,7 @@ def main() -> None:
         found.setdefault("ours, one pass: file", []).append(file.num_bytes / took / 1e6)
         found.setdefault("ours, one pass: rows alone", []).append(sum(each.nbytes for each in outs) / took / 1e6)
     told = {name: round(statistics.median(values), 1) for name, values in found.items()}
-    peer = max(value for name, value in told.items() if name.startswith("random pages"))
+    peer = max(value for name, value in told.items() if "random pages" in name)
     print(json.dumps({"MB/s": told, "row by row / peer": round(told["ours, row by row: pages"] / peer, 2)}, indent=1))
 
 
@@ -84,6 +89,15 @@ def random_pages(path: Path, reads: int, depth: int) -> float:
     took = time.perf_counter() - start
     os.close(descriptor)
     return reads // depth * depth * PAGE / took / 1e6
+
+
+def fio(path: Path, reads: int, depth: int) -> float:
+    """MB/s of fio's random reads of pages."""
+    words = ["fio", "--name=pages", f"--filename={path.absolute()}", "--readonly", "--rw=randread", "--bs=4k"]
+    words += ["--direct=1", "--ioengine=libaio", f"--iodepth={depth}", f"--io_size={reads * PAGE}", "--norandommap"]
+    words += ["--output-format=json"]
+    told = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+    return float(told["jobs"][0]["read"]["bw_bytes"]) / 1e6
 
 
 def drop(path: Path) -> None:
